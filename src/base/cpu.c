@@ -1,0 +1,143 @@
+#include "base/cpu.h"
+
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *pn_isa_name(pn_isa isa)
+{
+    static const char *const names[PN_ISA_COUNT] = {
+        [PN_ISA_SCALAR] = "scalar", [PN_ISA_AVX2] = "avx2", [PN_ISA_AVXVNNI] = "avxvnni",
+        [PN_ISA_AVX512] = "avx512", [PN_ISA_NEON] = "neon",
+    };
+    return isa >= 0 && isa < PN_ISA_COUNT ? names[isa] : "unknown";
+}
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* gcc 12's __builtin_cpu_supports knows no "avxvnni": CPUID leaf 7, subleaf 1, EAX bit 4. */
+static bool has_avxvnni(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+/* libgcc's test checks XGETBV too, so a level is reported only if the kernel saves its state. */
+bool pn_isa_present(pn_isa isa)
+{
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+    switch (isa) {
+    case PN_ISA_SCALAR:
+        return true;
+    case PN_ISA_AVX2:
+        return avx2;
+    case PN_ISA_AVXVNNI:
+        return avx2 && has_avxvnni();
+    case PN_ISA_AVX512:
+        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vnni");
+    default:
+        return false;
+    }
+}
+
+bool pn_cpu_has_fma(void)
+{
+    return __builtin_cpu_supports("fma");
+}
+#else
+bool pn_isa_present(pn_isa isa)
+{
+    return isa == PN_ISA_SCALAR;
+}
+
+bool pn_cpu_has_fma(void)
+{
+    return true; /* part of the aarch64 baseline */
+}
+#endif
+
+pn_isa pn_isa_best(void)
+{
+    static const pn_isa best_first[] = { PN_ISA_AVX512, PN_ISA_AVXVNNI, PN_ISA_AVX2, PN_ISA_NEON };
+    for (size_t i = 0; i < sizeof best_first / sizeof *best_first; i++)
+        if (pn_isa_present(best_first[i]))
+            return best_first[i];
+    return PN_ISA_SCALAR;
+}
+
+/* First number of a one-line file in /sys or /proc; false when it is absent or no number. */
+static bool read_long(const char *path, long *out)
+{
+    FILE *const f = fopen(path, "re");
+    if (!f)
+        return false;
+    const bool ok = fscanf(f, "%ld", out) == 1;
+    fclose(f);
+    return ok;
+}
+
+/* Of the hardware threads that share a core, only the lowest-numbered allowed one counts. */
+static bool is_first_of_core(int cpu, const cpu_set_t *allowed)
+{
+    char path[128], list[256];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *const f = fopen(path, "re");
+    if (!f)
+        return true;
+    const bool got = fgets(list, sizeof list, f) != NULL;
+    fclose(f);
+    for (char *p = list; got && *p;) {
+        char *end;
+        const long lo = strtol(p, &end, 10);
+        if (end == p)
+            break;
+        long hi = lo;
+        if (*end == '-')
+            hi = strtol(end + 1, &end, 10);
+        for (long c = lo; c <= hi && c < CPU_SETSIZE; c++)
+            if (c >= 0 && CPU_ISSET((int)c, allowed))
+                return c == cpu;
+        p = *end == ',' ? end + 1 : end + strlen(end);
+    }
+    return true;
+}
+
+/* The quota of our own cgroup in whole CPUs, rounded up; 0 when there is none. */
+static int cgroup_cpus(void)
+{
+    long quota, period;
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re"); /* v2, as seen inside a container */
+    if (f) {
+        const bool ok = fscanf(f, "%ld %ld", &quota, &period) == 2;
+        fclose(f);
+        return ok && quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
+    }
+    if (read_long("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota) &&
+        read_long("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period) && quota > 0 && period > 0)
+        return (int)((quota + period - 1) / period);
+    return 0;
+}
+
+int pn_cpu_default_threads(void)
+{
+    cpu_set_t allowed;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+            if (CPU_ISSET(cpu, &allowed) && is_first_of_core(cpu, &allowed))
+                n++;
+    } else {
+        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    }
+    const int quota = cgroup_cpus();
+    if (quota > 0 && quota < n)
+        n = quota;
+    return n > 0 ? n : 1;
+}

@@ -1,0 +1,171 @@
+#include "base/pool.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* Spins before a worker sleeps. Decode leaves gaps of a few microseconds between regions (norms,
+ * sampling); 4000 pauses are about 40 us on a 4 GHz core (measured: Zen 5, 2026-11). */
+enum {
+    SPIN_PAUSES = 4000
+};
+
+typedef struct worker {
+    pn_pool *pool;
+    pthread_t thread;
+    int ith;
+} worker;
+
+struct pn_pool {
+    int n_thread;
+    worker *workers; /* [n_thread - 1] */
+    int n_started;
+
+    /* The region: written by the caller before it raises `epoch` (release), read by workers after
+     * they see the new value (acquire). */
+    pn_pool_fn *fn;
+    void *ctx;
+    size_t n_item, grain;
+    _Alignas(PN_ALIGN) atomic_size_t next;   /* first item not yet handed out */
+    _Alignas(PN_ALIGN) atomic_uint epoch;    /* number of regions begun */
+    _Alignas(PN_ALIGN) atomic_int n_running; /* workers still inside the region */
+
+    pthread_mutex_t lock; /* guards sleeping only */
+    pthread_cond_t wake;
+    int n_sleeping; /* under lock */
+    atomic_bool quit;
+};
+
+static inline void cpu_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void work(pn_pool *p, int ith)
+{
+    for (;;) {
+        const size_t i0 = atomic_fetch_add_explicit(&p->next, p->grain, memory_order_relaxed);
+        if (i0 >= p->n_item)
+            return;
+        const size_t i1 = p->n_item - i0 < p->grain ? p->n_item : i0 + p->grain;
+        p->fn(p->ctx, i0, i1, ith);
+    }
+}
+
+/* Waits until epoch differs from seen: spins, then sleeps. Returns the new epoch. */
+static unsigned wait_epoch(pn_pool *p, unsigned seen)
+{
+    for (int i = 0; i < SPIN_PAUSES; i++) {
+        const unsigned now = atomic_load_explicit(&p->epoch, memory_order_acquire);
+        if (now != seen)
+            return now;
+        cpu_pause();
+    }
+    pthread_mutex_lock(&p->lock);
+    p->n_sleeping++;
+    unsigned now;
+    while ((now = atomic_load_explicit(&p->epoch, memory_order_acquire)) == seen)
+        pthread_cond_wait(&p->wake, &p->lock);
+    p->n_sleeping--;
+    pthread_mutex_unlock(&p->lock);
+    return now;
+}
+
+/* Begins an epoch. The lock orders the raise against a worker that is about to sleep. */
+static void raise_epoch(pn_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add_explicit(&p->epoch, 1, memory_order_release);
+    if (p->n_sleeping)
+        pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void *worker_main(void *arg)
+{
+    worker *const w = arg;
+    pn_pool *const p = w->pool;
+    for (unsigned seen = 0;;) {
+        seen = wait_epoch(p, seen);
+        if (atomic_load_explicit(&p->quit, memory_order_relaxed))
+            return NULL;
+        work(p, w->ith);
+        atomic_fetch_sub_explicit(&p->n_running, 1, memory_order_release);
+    }
+}
+
+pn_status pn_pool_new(int n_thread, pn_pool **pool, pn_err *err)
+{
+    PN_REQUIRE(n_thread >= 1 && n_thread <= PN_POOL_MAX_THREADS, err);
+    pn_pool *const p = pn_alloc_aligned(sizeof *p);
+    if (!p)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for the thread pool");
+    memset(p, 0, sizeof *p);
+    p->n_thread = n_thread;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->workers = pn_calloc((size_t)n_thread, sizeof *p->workers);
+    if (!p->workers) {
+        pn_pool_free(p);
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for the thread pool");
+    }
+    for (int i = 0; i < n_thread - 1; i++) {
+        p->workers[i] = (worker){ .pool = p, .ith = i + 1 };
+        const int rc = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
+        if (rc) {
+            pn_pool_free(p);
+            return pn_fail(err, PN_ERR_NOMEM, "cannot start thread %d of %d: %s", i + 2, n_thread,
+                           strerror(rc));
+        }
+        p->n_started++;
+    }
+    *pool = p;
+    return PN_OK;
+}
+
+void pn_pool_free(pn_pool *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->quit, true);
+    raise_epoch(p);
+    for (int i = 0; i < p->n_started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    pn_free(p->workers);
+    pn_free(p);
+}
+
+int pn_pool_n_thread(const pn_pool *p)
+{
+    return p->n_thread;
+}
+
+void pn_pool_run(pn_pool *p, size_t n_item, size_t grain, pn_pool_fn *fn, void *ctx)
+{
+    if (!n_item)
+        return;
+    grain = grain ? grain : 1;
+    if (p->n_thread == 1 || n_item <= grain) {
+        fn(ctx, 0, n_item, 0);
+        return;
+    }
+    p->fn = fn;
+    p->ctx = ctx;
+    p->n_item = n_item;
+    p->grain = grain;
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->n_running, p->n_thread - 1, memory_order_relaxed);
+    raise_epoch(p);
+    work(p, 0);
+    while (atomic_load_explicit(&p->n_running, memory_order_acquire) > 0)
+        cpu_pause();
+}

@@ -1,0 +1,108 @@
+/* Tensor types of GGUF files: block layouts, scalar dequantisation, the quantised activations that
+ * the dot products take, and pn_qweight, a matrix as it lies in the file.
+ *
+ * A row of n weights is n / block values blocks, packed without gaps. Layouts are those of the
+ * GGUF specification; all fields little-endian. Formulas: docs/NUMERICS.md. */
+#ifndef PN_QUANT_QUANT_H
+#define PN_QUANT_QUANT_H
+
+#include "base/status.h"
+
+/* The ids are the file format's. Only those in the table of quant.c can be computed with. */
+typedef enum pn_type {
+    PN_TYPE_F32 = 0,
+    PN_TYPE_F16 = 1,
+    PN_TYPE_Q4_0 = 2,
+    PN_TYPE_Q4_1 = 3,
+    PN_TYPE_Q5_0 = 6,
+    PN_TYPE_Q5_1 = 7,
+    PN_TYPE_Q8_0 = 8,
+    PN_TYPE_Q2_K = 10,
+    PN_TYPE_Q3_K = 11,
+    PN_TYPE_Q4_K = 12,
+    PN_TYPE_Q5_K = 13,
+    PN_TYPE_Q6_K = 14,
+    PN_TYPE_IQ4_NL = 20,
+    PN_TYPE_IQ4_XS = 23,
+    PN_TYPE_BF16 = 30,
+    PN_TYPE_MXFP4 = 39,
+    PN_TYPE_COUNT = 40
+} pn_type;
+
+enum {
+    PN_QK = 256,     /* weights of a K-quant superblock, and activations of a pn_q8k */
+    PN_QB = 32,      /* weights of a small block */
+    PN_Q8B_GROUP = 8 /* small activation blocks held by one pn_q8b */
+};
+
+/* What the other operand of a dot product with this type must be. */
+typedef enum pn_act_kind {
+    PN_ACT_NONE = 0, /* the type is not supported */
+    PN_ACT_F32,      /* float, any n */
+    PN_ACT_Q8K,      /* pn_q8k, n a multiple of 256 */
+    PN_ACT_Q8B,      /* pn_q8b, n a multiple of 32 */
+} pn_act_kind;
+
+/* 256 activations for a K-quant or 256-block IQ row: x_i ~ d * s[i/32] * q[i]. The integer
+ * sub-scale (1..16) per 32 activations halves the rounding noise of one float scale alone; it
+ * multiplies the row's own 6-bit scales, so int32 still holds every sum (docs/NUMERICS.md). */
+typedef struct pn_q8k {
+    float d;      /* max|x| / (127 * 16), or 0 with all q = 0, s = 1 when that would be subnormal */
+    int16_t s[8]; /* sub-scale of each 32: ceil(max|x_j| / (127 * d)), 1..16 */
+    int16_t bsum[16]; /* sum of the q of each 16, times their sub-scale: |bsum| <= 16 * 127 * 16 */
+    uint8_t pad[12];  /* zero */
+    int8_t q[PN_QK];  /* on a cache line */
+} pn_q8k;
+_Static_assert(sizeof(pn_q8k) == 320, "pn_q8k: five cache lines");
+
+/* 8 blocks of 32 activations for the 32-weight types: x_i ~ d[i/32] * q[i]. Where n is no multiple
+ * of 256 the last group is filled with d = 0, sum = 0, q = 0. */
+typedef struct pn_q8b {
+    float d[PN_Q8B_GROUP];     /* max|x| / 127 of each 32 */
+    int32_t sum[PN_Q8B_GROUP]; /* sum of the q of each 32 */
+    int8_t q[PN_Q8B_GROUP * PN_QB];
+} pn_q8b;
+_Static_assert(sizeof(pn_q8b) == 320, "pn_q8b: five cache lines");
+
+/* Writes the n weights of one row as floats, by the embedding formula of docs/NUMERICS.md. */
+typedef void pn_dequant_row_fn(const void *row, float *y, size_t n);
+
+typedef struct pn_type_info {
+    const char *name; /* "Q4_K" */
+    uint32_t block_n; /* weights a block; a row's length is a multiple of it */
+    uint32_t block_bytes;
+    pn_act_kind act;            /* PN_ACT_NONE: known by name and size, but not supported */
+    pn_dequant_row_fn *dequant; /* NULL when not supported */
+} pn_type_info;
+
+/* NULL when the id is not one of the format's. Removed or unsupported ids that the format once
+ * defined have a name, sizes and act == PN_ACT_NONE. */
+const pn_type_info *pn_type_get(uint32_t type);
+/* "F32 F16 ...": the supported names, for error messages. */
+const char *pn_type_supported_names(void);
+
+/* Bytes of a row of n weights; false when n is no multiple of the block or the size overflows. */
+bool pn_type_row_bytes(uint32_t type, uint64_t n, size_t *bytes);
+
+/* Activation bytes for n values: n floats, or whole pn_q8k / pn_q8b structs. */
+size_t pn_act_bytes(pn_act_kind kind, size_t n);
+
+/* A matrix, or a stack of n_mat of them (experts), zero-copy in the mapped file.
+ * Row r of matrix i is data + (i * n_row + r) * row_bytes. data is NULL when the tensor is
+ * absent. */
+typedef struct pn_qweight {
+    const uint8_t *data; /* the file's bytes; alignment of the file only (often 32, at least 1) */
+    pn_type type;
+    size_t n;     /* row length: the input width */
+    size_t n_row; /* rows of one matrix: the output width */
+    size_t n_mat; /* 1 unless a stack of experts */
+    size_t row_bytes;
+    const char *name; /* the GGUF's tensor name; owned by the file */
+} pn_qweight;
+
+static inline const uint8_t *pn_qweight_row(const pn_qweight *w, size_t i_mat, size_t row)
+{
+    return w->data + (i_mat * w->n_row + row) * w->row_bytes;
+}
+
+#endif
