@@ -88,21 +88,22 @@ bool pn_type_row_bytes(uint32_t type, uint64_t n, size_t *bytes);
 size_t pn_act_bytes(pn_act_kind kind, size_t n);
 
 /* A matrix, or a stack of n_mat of them (experts), zero-copy in the mapped file.
- * Row r of matrix i is data + (i * n_row + r) * row_bytes. data is NULL when the tensor is
- * absent. */
+ * Row r of matrix i is data + i * mat_bytes + r * row_bytes; mat_bytes is larger than
+ * n_row * row_bytes where the matrices of two tensors lie fused in one (ffn_gate_up_exps).
+ * data is NULL when the tensor is absent. */
 typedef struct pn_qweight {
     const uint8_t *data; /* the file's bytes; alignment of the file only (often 32, at least 1) */
     pn_type type;
     size_t n;     /* row length: the input width */
     size_t n_row; /* rows of one matrix: the output width */
     size_t n_mat; /* 1 unless a stack of experts */
-    size_t row_bytes;
+    size_t row_bytes, mat_bytes;
     const char *name; /* the GGUF's tensor name; owned by the file */
 } pn_qweight;
 
 static inline const uint8_t *pn_qweight_row(const pn_qweight *w, size_t i_mat, size_t row)
 {
-    return w->data + (i_mat * w->n_row + row) * w->row_bytes;
+    return w->data + i_mat * w->mat_bytes + row * w->row_bytes;
 }
 
 #endif
