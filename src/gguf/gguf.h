@@ -36,7 +36,7 @@ typedef struct pn_gguf pn_gguf;
 
 typedef struct pn_gguf_tensor {
     const char *name;                /* NUL-terminated, no control characters; owned by the file */
-    uint32_t type;                   /* the format's tensor type id, known to pn_type_get or not */
+    uint32_t type;                   /* a tensor type id, known to base/tensor_types.h or not */
     int n_dims;                      /* 1..4; dims[i] = 1 beyond */
     uint64_t dims[PN_GGUF_MAX_DIMS]; /* dims[0] is the row length */
     const uint8_t *data; /* in the mapped file; inside it by n_bytes, or NULL for an unknown type */
@@ -51,7 +51,7 @@ typedef struct pn_gguf_opts {
     void *progress_ctx;
 } pn_gguf_opts;
 
-/* Opens path; when it is part of a split model (split.count > 1) opens all its parts.
+/* Opens path; when it is any part of a split model (split.count > 1) opens all its parts.
  * opts may be NULL. Errors: PN_ERR_IO, PN_ERR_FORMAT, PN_ERR_LIMIT, PN_ERR_NOMEM. */
 pn_status pn_gguf_open(const char *path, const pn_gguf_opts *opts, pn_gguf **file, pn_err *err);
 /* The same from memory (one part, no split), for tests and fuzzing; bytes must outlive the file. */
@@ -60,6 +60,7 @@ void pn_gguf_close(pn_gguf *file);
 
 const char *pn_gguf_path(const pn_gguf *file); /* of the first part */
 uint32_t pn_gguf_version(const pn_gguf *file);
+size_t pn_gguf_n_files(const pn_gguf *file);    /* parts of a split model; 1 */
 size_t pn_gguf_file_bytes(const pn_gguf *file); /* all parts together */
 
 size_t pn_gguf_n_tensors(const pn_gguf *file);
@@ -72,8 +73,9 @@ void pn_gguf_key_at(const pn_gguf *file, size_t i, const char **name, pn_gguf_ty
                     pn_gguf_type *elem, uint64_t *len);
 bool pn_gguf_has(const pn_gguf *file, const char *key);
 
-/* Typed getters. PN_ERR_FORMAT names the key when it is absent, of another kind or out of range.
- * Integers of any width and sign are taken where the value fits; floats as F32 or F64. */
+/* Typed getters of the first part's keys. PN_ERR_FORMAT names the key when it is absent, of another
+ * kind or out of range. Integers of any width and sign are taken where the value fits; floats as
+ * F32 or F64, finite. */
 pn_status pn_gguf_get_u32(const pn_gguf *file, const char *key, uint32_t *out, pn_err *err);
 pn_status pn_gguf_get_f32(const pn_gguf *file, const char *key, float *out, pn_err *err);
 pn_status pn_gguf_get_bool(const pn_gguf *file, const char *key, bool *out, pn_err *err);
@@ -96,9 +98,14 @@ pn_status pn_gguf_get_arr_f32(const pn_gguf *file, const char *key, size_t n, fl
 /* String arrays are walked front to back: *it starts as {0}; false after the last. The array must
  * exist and hold strings (pn_gguf_check_str_arr). */
 typedef struct pn_gguf_str_it {
-    size_t i, off;
+    size_t i;            /* strings given so far */
+    const uint8_t *next; /* private, like len */
+    uint64_t len;
 } pn_gguf_str_it;
 pn_status pn_gguf_check_str_arr(const pn_gguf *file, const char *key, uint64_t *len, pn_err *err);
 bool pn_gguf_next_str(const pn_gguf *file, const char *key, pn_gguf_str_it *it, pn_span *out);
+
+/* "u32", "string", ...: the name of a value type, for messages and listings. */
+const char *pn_gguf_type_name(pn_gguf_type type);
 
 #endif
