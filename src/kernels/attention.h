@@ -11,6 +11,7 @@
 
 #include "base/arith.h"
 #include "base/status.h"
+#include "pantheon/pantheon.h"
 
 typedef enum pn_kv_type {
     PN_KV_F16 = 0,

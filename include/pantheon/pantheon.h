@@ -1,0 +1,146 @@
+/* Pantheon: load a model, hold sequences, run forward passes. engine.h adds text in, text out.
+ *
+ *     pn_err err = { 0 };
+ *     pn_model *m = pn_load_ex("model.gguf", &(pn_load_opts){ .err = &err });
+ *     pn_exec *ex;      pn_exec_new(m, NULL, &ex, &err);
+ *     pn_state *s = pn_state_new(m, &(pn_state_opts){ .n_ctx = 4096, .err = &err });
+ *     pn_forward_fn *forward = pn_get_forward_fn(m);
+ *     forward(ex, &(pn_batch){ .parts = &(pn_part){ .seq = pn_state_seq(s), ... }, .n_part = 1 }, &err);
+ *
+ * Logits are the same bits for any instruction set, thread count and batching (docs/NUMERICS.md). */
+#ifndef PN_PANTHEON_PANTHEON_H
+#define PN_PANTHEON_PANTHEON_H
+
+#include "pantheon/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- model ------------------------------------------------------------------------------------ */
+
+typedef enum pn_arch { PN_ARCH_UNKNOWN = 0, PN_ARCH_QWEN35MOE } pn_arch;
+
+/* A model: mapped weights and what was read from the file's keys. Immutable after load, so any
+ * number of threads may share it. */
+typedef struct pn_model pn_model;
+
+typedef struct pn_load_opts {
+    bool no_mmap;      /* read the file into memory instead of mapping it */
+    bool mlock;        /* keep it in memory; fails when the system refuses */
+    const char *rope_scaling; /* NULL: the file's; "none", "linear" or "yarn" */
+    float rope_scale;         /* with rope_scaling: context factor; 0: the file's */
+    int yarn_orig_ctx;        /* with "yarn": context the model was trained at; 0: the file's */
+    pn_progress_fn *progress; /* may be NULL */
+    pn_log_fn *log;           /* may be NULL */
+    void *ctx;                /* handed to progress and log */
+    pn_err *err;              /* receives the reason of a failure; may be NULL */
+} pn_load_opts; /* the zero struct is valid */
+
+/* Opens a GGUF file, or all parts of a split one given any part. Returns NULL on failure with the
+ * reason in opts->err. opts may be NULL. Freed with pn_model_free after everything made from it. */
+PN_API pn_model *pn_load_ex(const char *path, const pn_load_opts *opts);
+PN_API void pn_model_free(pn_model *model);
+
+typedef struct pn_model_info {
+    pn_arch arch;
+    const char *arch_name; /* "qwen35moe" */
+    const char *path;      /* owned by the model */
+    int n_layer;           /* trunk layers */
+    int n_embd, n_vocab;
+    int n_ctx_train;       /* context_length, times the scaling factor where one is in force */
+    size_t weight_bytes;   /* bytes of the tensors that the trunk reads */
+    size_t active_bytes;   /* of those, read for one decoded token: trunk, chosen experts, head */
+    double active_macs;    /* multiply-adds of one decoded token, attention over the past apart */
+} pn_model_info;
+PN_API void pn_model_get_info(const pn_model *model, pn_model_info *info);
+
+/* --- sequences -------------------------------------------------------------------------------- */
+
+typedef enum pn_kv_type { PN_KV_F16 = 0, PN_KV_F32, PN_KV_Q8_0, PN_KV_COUNT } pn_kv_type;
+
+/* One sequence: recurrent state, convolution windows, and keys and values in pages of 128
+ * positions held by reference. */
+typedef struct pn_seq pn_seq;
+/* The simple holder of one sequence whose whole context is reserved when it is made. */
+typedef struct pn_state pn_state;
+
+typedef struct pn_state_opts {
+    int n_ctx;          /* positions; 0: the model's n_ctx_train */
+    pn_kv_type kv_type; /* what keys and values are rounded to when stored */
+    pn_err *err;        /* receives the reason of a failure; may be NULL */
+} pn_state_opts;
+
+/* An empty sequence. Memory is committed as positions are filled. NULL on failure. */
+PN_API pn_state *pn_state_new(const pn_model *model, const pn_state_opts *opts);
+PN_API void pn_state_free(pn_state *state);
+/* Back to position 0: equal to a new state. */
+PN_API void pn_state_reset(pn_state *state);
+PN_API pn_seq *pn_state_seq(pn_state *state);
+
+/* Tokens that the sequence holds, and the most it can hold. */
+PN_API int pn_seq_pos(const pn_seq *seq);
+PN_API int pn_seq_n_ctx(const pn_seq *seq);
+
+/* --- forward pass ----------------------------------------------------------------------------- */
+
+/* What computes: a thread pool, the kernel table of one instruction set, and a workspace for
+ * n_batch tokens. One forward pass at a time per pn_exec. */
+typedef struct pn_exec pn_exec;
+
+typedef struct pn_exec_opts {
+    int n_threads;   /* 0: physical cores of the affinity mask and CPU quota */
+    int n_batch;     /* most tokens of one pass; 0: 512 */
+    const char *isa; /* NULL or "auto": the best present; "scalar", "avx2", "avxvnni", "avx512" */
+    bool profile;    /* keep time and bytes of each stage (pn_exec_profile) */
+} pn_exec_opts;
+
+/* opts may be NULL. Errors: PN_ERR_ARG for an isa that this processor lacks, PN_ERR_NOMEM. */
+PN_API pn_status pn_exec_new(const pn_model *model, const pn_exec_opts *opts, pn_exec **exec,
+                             pn_err *err);
+PN_API void pn_exec_free(pn_exec *exec);
+PN_API int pn_exec_n_threads(const pn_exec *exec);
+PN_API int pn_exec_n_batch(const pn_exec *exec);
+PN_API const char *pn_exec_isa(const pn_exec *exec);
+
+/* Time and traffic of one stage since pn_exec_new or the last reset; i counts from 0, false past
+ * the last stage. All zero unless the option `profile` was set. */
+typedef struct pn_stage_profile {
+    const char *name; /* "ssm projections" */
+    double seconds;
+    double weight_bytes, macs; /* read and multiplied by this stage's matrices */
+} pn_stage_profile;
+PN_API bool pn_exec_profile(const pn_exec *exec, int i, pn_stage_profile *out);
+PN_API void pn_exec_profile_reset(pn_exec *exec);
+
+/* The tokens that one pass appends to one sequence. */
+typedef struct pn_part {
+    pn_seq *seq;           /* a sequence may occur once in a batch */
+    const int32_t *tokens; /* [n_tok] ids in 0..n_vocab-1 */
+    int n_tok;             /* 1.. */
+    float *logits;         /* [n_logits][n_vocab], the caller's: rows of the last n_logits tokens */
+    int n_logits;          /* 0..n_tok */
+} pn_part;
+
+typedef struct pn_batch {
+    const pn_part *parts;
+    int n_part;
+    bool (*should_stop)(void *ctx); /* asked before each layer; may be NULL */
+    void *ctx;
+} pn_batch;
+
+/* One pass over all parts together: advances each sequence by its n_tok and writes the logits asked
+ * for. Allocates nothing when the positions were reserved (pn_state_new does).
+ *
+ * Errors:  PN_ERR_ARG (an id out of range, nothing to do, more than n_batch tokens) and PN_ERR_LIMIT
+ *          (context full) leave all sequences unchanged. PN_ERR_CANCELLED and PN_ERR_NUMERIC leave
+ *          the sequences of this batch half advanced: reset or restore them.
+ * Threads: one pass per exec at a time; a sequence in one pass at a time. */
+typedef pn_status pn_forward_fn(pn_exec *exec, const pn_batch *batch, pn_err *err);
+PN_API pn_forward_fn *pn_get_forward_fn(const pn_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
