@@ -116,6 +116,13 @@ PN_FN float pn_bf2f(pn_u16 b)
     return pn_asf((pn_u32)b << 16);
 }
 
+/* 2^(e - 128): half the value of an MX format's E8M0 scale; exact, subnormal for e = 0 and 1. (The
+ * MX specification calls e = 255 NaN; the files' reference takes it as a number, and so do we.) */
+PN_FN float pn_e8m0_half(pn_u8 e)
+{
+    return pn_asf(e < 2 ? 0x00200000u << e : (pn_u32)(e - 1) << 23);
+}
+
 /* Round to the nearest even integer, |x| < 2^22, by 1.5 * 2^23: the same bits everywhere. */
 PN_FN float pn_rint(float x)
 {

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-/* The ids are the file format's. Only those in the table of quant.c can be computed with. */
+/* The ids are the file format's; these are the types that can be computed with. */
 typedef enum pn_type {
     PN_TYPE_F32 = 0,
     PN_TYPE_F16 = 1,
@@ -37,7 +37,7 @@ enum {
 
 /* What the other operand of a dot product with this type must be. */
 typedef enum pn_act_kind {
-    PN_ACT_NONE = 0, /* the type is not supported */
+    PN_ACT_NONE = 0, /* no type's */
     PN_ACT_F32,      /* float, any n */
     PN_ACT_Q8K,      /* pn_q8k, n a multiple of 256 */
     PN_ACT_Q8B,      /* pn_q8b, n a multiple of 32 */
@@ -45,10 +45,11 @@ typedef enum pn_act_kind {
 
 /* 256 activations for a K-quant or 256-block IQ row: x_i ~ d * s[i/32] * q[i]. The integer
  * sub-scale (1..16) per 32 activations halves the rounding noise of one float scale alone; it
- * multiplies the row's own 6-bit scales, so int32 still holds every sum (docs/NUMERICS.md). */
+ * multiplies the row's own 6-bit scales, so int32 still holds every sum (docs/NUMERICS.md, which
+ * has the exact operations). -127 <= q <= 127. Not finite x: d = NaN, s = 1, q = 0. */
 typedef struct pn_q8k {
-    float d;      /* max|x| / (127 * 16), or 0 with all q = 0, s = 1 when that would be subnormal */
-    int16_t s[8]; /* sub-scale of each 32: ceil(max|x_j| / (127 * d)), 1..16 */
+    float d;          /* max|x| / (127 * 16); 0 with q = 0 and s = 1 where max|x| < 2^-115 */
+    int16_t s[8];     /* sub-scale of each 32: ceil(16 * max|x_j| / max|x|), 1..16 */
     int16_t bsum[16]; /* sum of the q of each 16, times their sub-scale: |bsum| <= 16 * 127 * 16 */
     uint8_t pad[12];  /* zero */
     int8_t q[PN_QK];  /* on a cache line */
@@ -56,35 +57,32 @@ typedef struct pn_q8k {
 _Static_assert(sizeof(pn_q8k) == 320, "pn_q8k: five cache lines");
 
 /* 8 blocks of 32 activations for the 32-weight types: x_i ~ d[i/32] * q[i]. Where n is no multiple
- * of 256 the last group is filled with d = 0, sum = 0, q = 0. */
+ * of 256 the last group is filled with d = 0, sum = 0, q = 0. -127 <= q <= 127; a block with
+ * max|x| < 2^-119 has d = 0, q = 0, one that is not finite d = NaN, q = 0. */
 typedef struct pn_q8b {
-    float d[PN_Q8B_GROUP];     /* max|x| / 127 of each 32 */
+    float d[PN_Q8B_GROUP];     /* about max|x| / 127 of each 32 */
     int32_t sum[PN_Q8B_GROUP]; /* sum of the q of each 32 */
     int8_t q[PN_Q8B_GROUP * PN_QB];
 } pn_q8b;
 _Static_assert(sizeof(pn_q8b) == 320, "pn_q8b: five cache lines");
 
-/* Writes the n weights of one row as floats, by the embedding formula of docs/NUMERICS.md. */
+/* Writes the n weights of one row as floats, by the embedding formula of docs/NUMERICS.md. row: any
+ * alignment; n a multiple of the type's block. */
 typedef void pn_dequant_row_fn(const void *row, float *y, size_t n);
 
+/* What this library can do with a type; its name and sizes are in base/tensor_types.h. */
 typedef struct pn_type_info {
-    const char *name; /* "Q4_K" */
-    uint32_t block_n; /* weights a block; a row's length is a multiple of it */
-    uint32_t block_bytes;
-    pn_act_kind act;            /* PN_ACT_NONE: known by name and size, but not supported */
-    pn_dequant_row_fn *dequant; /* NULL when not supported */
+    pn_act_kind act;
+    size_t unit; /* a row's length must be a multiple of it: of the block and of act's */
+    pn_dequant_row_fn *dequant;
 } pn_type_info;
 
-/* NULL when the id is not one of the format's. Removed or unsupported ids that the format once
- * defined have a name, sizes and act == PN_ACT_NONE. */
+/* NULL when the id is unknown or the type cannot be computed with. */
 const pn_type_info *pn_type_get(uint32_t type);
 /* "F32 F16 ...": the supported names, for error messages. */
 const char *pn_type_supported_names(void);
 
-/* Bytes of a row of n weights; false when n is no multiple of the block or the size overflows. */
-bool pn_type_row_bytes(uint32_t type, uint64_t n, size_t *bytes);
-
-/* Activation bytes for n values: n floats, or whole pn_q8k / pn_q8b structs. */
+/* Activation bytes for n values: n floats, or whole pn_q8k / pn_q8b structs. 0 for PN_ACT_NONE. */
 size_t pn_act_bytes(pn_act_kind kind, size_t n);
 
 /* A matrix, or a stack of n_mat of them (experts), zero-copy in the mapped file.
@@ -105,5 +103,15 @@ static inline const uint8_t *pn_qweight_row(const pn_qweight *w, size_t i_mat, s
 {
     return w->data + i_mat * w->mat_bytes + row * w->row_bytes;
 }
+
+/* Fills *w with n_mat matrices of n_row rows of n weights that lie without gaps at data; the
+ * caller has checked that the bytes are there (pn_tensor_type_row_bytes). name is kept, not copied.
+ * Errors: PN_ERR_UNSUPPORTED with name and type when the type cannot be computed with,
+ * PN_ERR_FORMAT when n does not suit it or a size overflows; *w is then untouched. */
+pn_status pn_qweight_init(pn_qweight *w, const char *name, uint32_t type, const uint8_t *data,
+                          size_t n, size_t n_row, size_t n_mat, pn_err *err);
+
+/* One row as floats: the embedding look-up. y [n]. */
+void pn_qweight_dequant_row(const pn_qweight *w, size_t i_mat, size_t row, float *y);
 
 #endif

@@ -1,7 +1,19 @@
 /* The scalar level's slots of the kernel table. */
-#include "kernels/kernels.h"
+#include "kernels/scalar/scalar.h"
+
+/* Scalar gemm works in place. */
+static size_t no_scratch(size_t n)
+{
+    (void)n;
+    return 0;
+}
 
 void pn_kernels_init_scalar(pn_kernels *k)
 {
-    (void)k;
+    k->gemm_rows = 1;
+    k->gemm_scratch_bytes = no_scratch;
+    k->quantize_q8k = pn_quantize_q8k_scalar;
+    k->quantize_q8b = pn_quantize_q8b_scalar;
+    pn_qmv_k_init_scalar(k);
+    pn_qmv_b_init_scalar(k);
 }

@@ -1,0 +1,37 @@
+/* What the files of the scalar level share: their init functions, and the pair of functions that
+ * each quantised type has. */
+#ifndef PN_KERNELS_SCALAR_SCALAR_H
+#define PN_KERNELS_SCALAR_SCALAR_H
+
+#include "kernels/kernels.h"
+
+/* Each sets the slots of its file; called by pn_kernels_init_scalar. */
+void pn_qmv_k_init_scalar(pn_kernels *k);
+void pn_qmv_b_init_scalar(pn_kernels *k);
+
+pn_quantize_fn pn_quantize_q8k_scalar, pn_quantize_q8b_scalar;
+
+/* Defines a type's gemm and its one-column case by loop(unpack, block_bytes, w, ...): the same code
+ * for both, hence the same bits. */
+#define PN_DEFINE_SCALAR(loop, name)                                                               \
+    static pn_gemm_fn gemm_##name;                                                                 \
+    static void gemm_##name(const void *w, size_t row_bytes, size_t n_row, const void *const *x,   \
+                            float *const *y, size_t n_col, size_t n, void *scratch)                \
+    {                                                                                              \
+        (void)scratch;                                                                             \
+        loop(pn_unpack_##name, sizeof(pn_block_##name), w, row_bytes, n_row, x, y, n_col, n);      \
+    }                                                                                              \
+    static pn_qmv_rows_fn qmv_##name;                                                              \
+    static void qmv_##name(const void *w, size_t row_bytes, size_t n_row, const void *x, size_t n, \
+                           float *y)                                                               \
+    {                                                                                              \
+        loop(pn_unpack_##name, sizeof(pn_block_##name), w, row_bytes, n_row, &x, &y, 1, n);        \
+    }
+
+#define PN_SET_SCALAR(k, type, name)   \
+    do {                               \
+        (k)->qmv[type] = qmv_##name;   \
+        (k)->gemm[type] = gemm_##name; \
+    } while (0)
+
+#endif
