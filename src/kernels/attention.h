@@ -13,13 +13,6 @@
 #include "base/status.h"
 #include "pantheon/pantheon.h"
 
-typedef enum pn_kv_type {
-    PN_KV_F16 = 0,
-    PN_KV_F32,
-    PN_KV_Q8_0,
-    PN_KV_COUNT
-} pn_kv_type;
-
 /* "f16", "f32", "q8_0". */
 const char *pn_kv_type_name(pn_kv_type type);
 
