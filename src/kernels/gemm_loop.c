@@ -1,0 +1,79 @@
+/* The loops around a level's tile: panels of rows, slices of depth, groups of columns.
+ *
+ * For each panel of t->rows rows and each slice of t->depth weights the tile is unpacked once, to
+ * stay in the first cache level while all columns pass by; the sums wait in y between slices. */
+#include "kernels/gemm_loop.h"
+
+#include <string.h>
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The tile, then the sums of an edge panel [cols][rows]. */
+static size_t tile_bytes(const pn_gemm_tile *t, size_t n)
+{
+    const size_t depth = min_size(n, t->depth);
+    return (depth + PN_GEMM_STEP - 1) / PN_GEMM_STEP * t->step_bytes;
+}
+
+size_t pn_gemm_loop_scratch_bytes(const pn_gemm_tile *t, size_t n)
+{
+    return tile_bytes(t, n) + t->cols * t->rows * sizeof(float);
+}
+
+/* All columns against one unpacked tile: y[c][r0 .. r0 + n_row), n_row <= t->rows. */
+static void columns(const pn_gemm_tile *t, const void *tile, float *edge, const void *const *x,
+                    size_t x_off, float *const *y, size_t r0, size_t n_row, size_t n_col, size_t n,
+                    bool is_first)
+{
+    const void *xc[PN_GEMM_COLS_MAX];
+    float *acc[PN_GEMM_COLS_MAX];
+    for (size_t c0 = 0; c0 < n_col; c0 += t->cols) {
+        const size_t nc = min_size(t->cols, n_col - c0);
+        for (size_t c = 0; c < nc; c++) {
+            xc[c] = (const uint8_t *)x[c0 + c] + x_off;
+            acc[c] = y[c0 + c] + r0;
+            if (n_row < t->rows) { /* never past y's end: through the edge buffer */
+                acc[c] = edge + c * t->rows;
+                if (!is_first)
+                    memcpy(acc[c], y[c0 + c] + r0, n_row * sizeof(float));
+            }
+        }
+        t->micro[nc - 1](tile, xc, acc, n, is_first);
+        if (n_row < t->rows)
+            for (size_t c = 0; c < nc; c++)
+                memcpy(y[c0 + c] + r0, acc[c], n_row * sizeof(float));
+    }
+}
+
+void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t n_row,
+                  const void *const *x, float *const *y, size_t n_col, size_t n, void *scratch)
+{
+    float *const edge = (float *)((uint8_t *)scratch + tile_bytes(t, n));
+    memset(edge, 0, t->cols * t->rows * sizeof(float)); /* its spare rows are computed with, too */
+    if (n == 0) {
+        for (size_t c = 0; c < n_col; c++)
+            memset(y[c], 0, n_row * sizeof(float));
+        return;
+    }
+    if (n_col == 0)
+        return;
+    for (size_t r0 = 0; r0 < n_row; r0 += t->rows) {
+        const size_t nr = min_size(t->rows, n_row - r0);
+        for (size_t k0 = 0; k0 < n; k0 += t->depth) {
+            const size_t nk = min_size(t->depth, n - k0);
+            const uint8_t *row[PN_GEMM_ROWS_MAX];
+            for (size_t i = 0; i < t->rows; i++)
+                row[i] = (const uint8_t *)w + (r0 + min_size(i, nr - 1)) * row_bytes +
+                         k0 / t->block_n * t->block_bytes;
+            t->unpack(scratch, row, nk);
+            /* pn_q8k and pn_q8b have one size, so an offset in x is one in either. */
+            columns(t, scratch, edge, x, k0 / PN_GEMM_STEP * sizeof(pn_q8k), y, r0, nr, n_col, nk,
+                    k0 == 0);
+        }
+    }
+}
+
+_Static_assert(sizeof(pn_q8k) == sizeof(pn_q8b), "columns are cut alike for both");
