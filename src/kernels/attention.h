@@ -1,11 +1,14 @@
-/* Attention over the KV cache: the layout of a page and the kernels over one chunk of it.
+/* Attention over the KV cache: the layout of a page, the kernels over one chunk of it, and the
+ * portable loops that answer a block of queries.
  *
  * A page holds PN_KV_CHUNK = 128 positions: also the chunk of the merge (docs/NUMERICS.md).
- * Within a page, one KV head of one layer is one K part and one V part:
- *   K f16/f32: [8 tiles][head_dim][16 positions]: positions in lanes, so that one fma chain over d
- *              serves 16 keys;
- *   V f16/f32: [128 positions][head_dim]: head_dim in lanes.
- *   q8_0: see attention.c. */
+ * Within a page, one KV head of one layer is one K part and one V part, in tiles of 32 lanes:
+ *   K f16/f32: [4 tiles][head_dim][32 positions]: positions in lanes, so that one fma chain over d
+ *              serves 32 keys;
+ *   V f16/f32: [head_dim / 32, rounded up][128 positions][32 d]: head_dim in lanes;
+ *   K q8_0: [4 tiles][head_dim / 32] of { 32 f16 scales; quants + 128 [8][32 positions][4 d] };
+ *   V q8_0: [head_dim / 32] of { 128 f16 scales; int8 quants [64][32 d][2 positions] }.
+ * Positions that were never stored may hold anything: no result depends on them. */
 #ifndef PN_KERNELS_ATTENTION_H
 #define PN_KERNELS_ATTENTION_H
 
@@ -13,48 +16,107 @@
 #include "base/status.h"
 #include "pantheon/pantheon.h"
 
+struct pn_kernels;
+
 /* "f16", "f32", "q8_0". */
 const char *pn_kv_type_name(pn_kv_type type);
 
 /* Bytes of one K part or one V part (one KV head, one layer, 128 positions); multiples of 64.
- * head_dim is a multiple of 2 (of 32 for q8_0). */
+ * head_dim: any for f16 and f32, a multiple of 32 for q8_0. Parts are 64-byte aligned. */
 size_t pn_kv_k_bytes(pn_kv_type type, size_t head_dim);
 size_t pn_kv_v_bytes(pn_kv_type type, size_t head_dim);
+
+/* --- the whole operation ---------------------------------------------------------------------- */
+
+/* n_q queries that share one KV head; query j sees positions 0..pos[j], whose K and V are stored.
+ * Any n_q, any mix of positions: the bits of a query do not depend on its company. */
+typedef struct pn_attn_args {
+    pn_kv_type type;
+    size_t head_dim;
+    float scale;                 /* 1 / sqrt(head_dim) */
+    const uint8_t *const *pages; /* page c holds positions [128 c, 128 c + 128) */
+    size_t k_off, v_off;         /* of this layer's and KV head's parts within every page */
+    const float *const *q;       /* [n_q] pointers to [head_dim] floats, after RoPE */
+    const int *pos;              /* [n_q] the query's own position, >= 0 */
+    float *const *o;             /* [n_q] pointers to [head_dim]: the result; may be q */
+    size_t n_q;
+    void *scratch; /* pn_attn_scratch_bytes(head_dim), 64-byte aligned, of the calling thread */
+} pn_attn_args;
+
+/* o = softmax(q K' scale) V for every query: chunks ascending, divided by the sum at the end.
+ * Threads: callers split (KV head x block of queries); n_q of some dozens amortises best what is
+ * done once per chunk, and one call handles any number. */
+void pn_attn_rows(const struct pn_kernels *k, const pn_attn_args *a);
+size_t pn_attn_scratch_bytes(size_t head_dim);
+
+/* The same with the chunks computed apart, for few queries at long context on many threads. First
+ * pn_attn_parts over any division of the chunks [0, n_chunk) by any threads (each with its own
+ * scratch), then, behind a barrier, pn_attn_join for any division of the queries. Bits equal
+ * pn_attn_rows. parts: pn_attn_parts_floats(head_dim, n_q, n_chunk) floats, one buffer for all. */
+size_t pn_attn_parts_floats(size_t head_dim, size_t n_q, size_t n_chunk);
+/* Chunks [c0, c1) of the queries that see them; o is not touched. */
+void pn_attn_parts(const struct pn_kernels *k, const pn_attn_args *a, size_t c0, size_t c1,
+                   float *parts);
+/* Merges all parts of queries [j0, j1) in ascending order and writes their o. */
+void pn_attn_join(const struct pn_kernels *k, const pn_attn_args *a, const float *parts, size_t j0,
+                  size_t j1);
+
+/* --- kernels, one set a level ----------------------------------------------------------------- */
+
+enum {
+    PN_ATTN_LANES = 32, /* positions of a K tile, d of a V tile */
+    PN_ATTN_ROWS = 12   /* queries of a register tile; rows of a and out exist up to this */
+};
 
 /* Stores k and v [head_dim] of one position (0 <= i < 128) into a head's parts, rounded once. */
 typedef void pn_kv_store_fn(void *k_part, void *v_part, size_t i, const float *k, const float *v,
                             size_t head_dim);
 
-/* n_q queries that share one KV head, against one chunk; then the merge into their running results.
- * The chunks of one query are merged in ascending order by successive calls; results over any split
- * of the queries are the same bits. */
-typedef struct pn_attn_args {
-    const void *k_part, *v_part; /* of this chunk */
-    const float *const *q;       /* [n_q] pointers to [head_dim] floats, after RoPE */
-    float *const *o;             /* [n_q] pointers to [head_dim]: running output, not yet divided */
-    float *m, *l;                /* [n_q] running maximum and sum */
-    const int *n_pos;            /* [n_q] positions of this chunk that query sees: 1..128, or 0 */
-    size_t n_q, head_dim;
-    float scale;   /* 1 / sqrt(head_dim) */
-    bool is_first; /* chunk 0: start from its values instead of merging */
-    void
-        *scratch; /* pn_attn_scratch_bytes(head_dim, n_q), 64-byte aligned, of the calling thread */
-} pn_attn_args;
-typedef void pn_attn_chunk_fn(const pn_attn_args *a);
-/* o[d] = o[d] / l, once, after the last chunk. */
-typedef void pn_attn_finish_fn(float *o, float l, size_t head_dim);
-/* Merges (m2, l2, o2), the values of the next chunk in ascending order, into (m, l, o): what
- * pn_attn_chunk_fn does inside, exposed for chunks that were computed apart. */
+/* out[r][lane] = one fma chain over steps ascending of a[r][step] * tile[step][lane], from +0:
+ * scores (a query's rows against a K tile, steps over d) and values (weights against a V tile,
+ * steps over keys) alike. tile [n_step][32], 64-byte aligned; row r of a at a + r * lda, of out at
+ * out + r * ldo. 1 <= n_row <= PN_ATTN_ROWS; rows n_row..PN_ATTN_ROWS-1 of a may be read and of out
+ * written. */
+typedef void pn_attn_tile_fn(const void *tile, size_t n_step, const float *a, size_t lda,
+                             float *out, size_t ldo, size_t n_row);
+
+/* Scores of n_row queries against one q8_0 K tile: as pn_attn_tile_fn, out [n_row][32]; per query
+ * and position acc = fma(d_k * d_q, isum, acc), blocks of 32 d ascending.
+ * q: query r's pn_q8b groups at q + r * q_stride bytes, 64-byte aligned. */
+typedef void pn_attn_score_q8_fn(const void *tile, size_t n_block, const void *q, size_t q_stride,
+                                 float *out, size_t ldo, size_t n_row);
+
+#define PN_ATTN_W_MIN 0x1p-100f /* smaller maxima of w_j count as 0: 32767 / W stays finite */
+
+/* Values of one 32-block of d of a q8_0 V part over its first n_pos positions: per row r, with
+ * w_j = p[r][j] * d_v(j), W = max w_j, u_j = rne(w_j * (32767 / W)):
+ *   out[r][d] = (1 / (32767 / W)) * sum u_j v_jd,  +0 where W < PN_ATTN_W_MIN. */
+typedef void pn_attn_value_q8_fn(const void *block, size_t n_pos, const float *p, size_t ldp,
+                                 float *out, size_t ldo, size_t n_row);
+
+/* s [128], 64-byte aligned: raw scores of n positions (1..128), the rest anything, become weights
+ * p_j = exp(s_j * scale - m), +0 from n on; m = max + 0, l = their sum by butterflies of
+ * consecutive 32s, (l0 + l1) + (l2 + l3). */
+typedef void pn_attn_softmax_fn(float *s, size_t n, float scale, float *m, float *l);
+
+/* Merges (m2, l2, o2), the values of the next chunk in ascending order, into (m, l, o):
+ * m' = max(m, m2), l = fma(l, e^(m - m'), l2 * e^(m2 - m')), o alike. */
 typedef void pn_attn_merge_fn(float *o, float *m, float *l, const float *o2, float m2, float l2,
                               size_t head_dim);
-
-size_t pn_attn_scratch_bytes(size_t head_dim, size_t n_q);
+/* o[d] = o[d] / l, once, after the last chunk. */
+typedef void pn_attn_finish_fn(float *o, float l, size_t head_dim);
 
 typedef struct pn_attn_kernels {
     pn_kv_store_fn *store[PN_KV_COUNT];
-    pn_attn_chunk_fn *chunk[PN_KV_COUNT];
+    pn_attn_tile_fn *tile[PN_KV_COUNT]; /* f16 and f32; NULL for q8_0, which has the next two */
+    pn_attn_score_q8_fn *score_q8;
+    pn_attn_value_q8_fn *value_q8;
+    pn_attn_softmax_fn *softmax;
     pn_attn_merge_fn *merge;
     pn_attn_finish_fn *finish;
 } pn_attn_kernels;
+
+/* Each level fills its slots, in kernels/<isa>/attention.c. */
+void pn_attn_init_scalar(pn_attn_kernels *k);
 
 #endif

@@ -16,4 +16,5 @@ void pn_kernels_init_scalar(pn_kernels *k)
     k->quantize_q8b = pn_quantize_q8b_scalar;
     pn_qmv_k_init_scalar(k);
     pn_qmv_b_init_scalar(k);
+    pn_attn_init_scalar(&k->attn);
 }
