@@ -16,13 +16,21 @@ static size_t v_at(size_t i, size_t d)
     return (d / LANES * PN_KV_CHUNK + i) * LANES + d % LANES;
 }
 
+/* Past the range of f16 comes NaN, not infinity: a score of -infinity would vanish in the softmax,
+ * NaN reaches the result and is reported. */
+static pn_u16 f2h_or_nan(float x)
+{
+    const pn_u16 h = pn_f2h(x);
+    return (h & 0x7c00u) == 0x7c00u ? 0x7e00u : h;
+}
+
 static void store_f16(void *k_part, void *v_part, size_t i, const float *k, const float *v,
                       size_t head_dim)
 {
     pn_u16 *const kp = k_part, *const vp = v_part;
     for (size_t d = 0; d < head_dim; d++) {
-        kp[k_at(i, d, head_dim)] = pn_f2h(k[d]);
-        vp[v_at(i, d)] = pn_f2h(v[d]);
+        kp[k_at(i, d, head_dim)] = f2h_or_nan(k[d]);
+        vp[v_at(i, d)] = f2h_or_nan(v[d]);
     }
 }
 
@@ -37,19 +45,21 @@ static void store_f32(void *k_part, void *v_part, size_t i, const float *k, cons
 }
 
 /* 32 values -> f16 scale h = f16(max|x| / 127) and q = rne(x / h), cut to +-127 (h may have been
- * rounded down); h = 0 gives q = 0. */
+ * rounded down); h = 0 gives q = 0; past the range of f16 h is NaN. */
 static pn_u16 quantize_32(const float *x, pn_i8 *q)
 {
-    float amax = 0.0f;
-    for (int i = 0; i < 32; i++)
-        amax = pn_max(pn_asf(pn_asu(x[i]) & 0x7fffffffu), amax);
-    const pn_u16 h = pn_f2h(pn_div(amax, 127.0f));
-    const float is = h ? pn_div(1.0f, pn_h2f(h)) : 0.0f;
-    for (int i = 0; i < 32; i++) {
+    pn_u32 amax = 0; /* bits of |x|: they order as integers, NaN highest */
+    for (size_t i = 0; i < 32; i++) {
+        const pn_u32 a = pn_asu(x[i]) & 0x7fffffffu;
+        amax = a > amax ? a : amax;
+    }
+    const pn_u16 h = f2h_or_nan(pn_div(pn_asf(amax), 127.0f));
+    const float is = h == 0 || h == 0x7e00u ? 0.0f : pn_div(1.0f, pn_h2f(h));
+    for (size_t i = 0; i < 32; i++) {
         float t = x[i] * is;
         t = t > 127.0f ? 127.0f : t;
         t = t < -127.0f ? -127.0f : t;
-        q[i] = (pn_i8)pn_rinti(t);
+        q[i] = is == 0.0f ? 0 : (pn_i8)pn_rinti(t);
     }
     return h;
 }
@@ -59,18 +69,21 @@ static void store_q8_0(void *k_part, void *v_part, size_t i, const float *k, con
 {
     const size_t n_block = head_dim / 32;
     for (size_t ib = 0; ib < n_block; ib++) {
-        pn_i8 q[32];
+        pn_i8 qk[32], qv[32];
+        const pn_u16 hk = quantize_32(k + ib * 32, qk), hv = quantize_32(v + ib * 32, qv);
+
         pn_u8 *const kb = (pn_u8 *)k_part + (i / LANES * n_block + ib) * (LANES * 2 + LANES * 32);
-        ((pn_u16 *)kb)[i % LANES] = quantize_32(k + ib * 32, q);
         pn_u8 *const kq = kb + (size_t)LANES * 2 + i % LANES * 4;
+        /* A value that is not finite makes the score NaN: integers cannot carry it. */
+        ((pn_u16 *)kb)[i % LANES] = hv == 0x7e00u ? hv : hk;
         for (size_t d = 0; d < 32; d++) /* biased: dpbusd wants one unsigned operand */
-            kq[d / 4 * (LANES * 4) + d % 4] = (pn_u8)(q[d] + 128);
+            kq[d / 4 * (LANES * 4) + d % 4] = (pn_u8)(qk[d] + 128);
 
         pn_u8 *const vb = (pn_u8 *)v_part + ib * (PN_KV_CHUNK * 2 + PN_KV_CHUNK * 32);
-        ((pn_u16 *)vb)[i] = quantize_32(v + ib * 32, q);
         pn_i8 *const vq = (pn_i8 *)vb + (size_t)PN_KV_CHUNK * 2 + i / 2 * 64 + i % 2;
+        ((pn_u16 *)vb)[i] = hv;
         for (size_t d = 0; d < 32; d++)
-            vq[2 * d] = q[d];
+            vq[2 * d] = qv[d];
     }
 }
 
