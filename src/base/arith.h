@@ -152,8 +152,8 @@ PN_FN float pn_exp_reduce(float x, pn_u32 *n254)
     return pn_fma(r * r, q, r);
 }
 
-/* 2^n as a product of two normal powers, -150 <= n <= 128: times the first nothing is rounded, times
- * the second once, into subnormals, zero or infinity where the result lies there. */
+/* 2^n as a product of two normal powers, -150 <= n <= 128: times the first nothing is rounded,
+ * times the second once, into subnormals, zero or infinity where the result lies there. */
 PN_FN float pn_exp_scale_a(pn_u32 n254)
 {
     return pn_asf((n254 >> 1) << 23);
@@ -170,7 +170,8 @@ PN_FN float pn_exp_clamp(float x)
     return -104.0f > c ? -104.0f : c;
 }
 
-/* e^x for every x: gradual underflow, exactly 0 below -103.98, infinity above 88.73. <= 1.01 ulp. */
+/* e^x for every x: gradual underflow, exactly 0 below -103.98, infinity above 88.73.
+ * <= 1.01 ulp. */
 PN_FN float pn_exp(float x)
 {
     pn_u32 n;

@@ -17,4 +17,8 @@ void pn_kernels_init_scalar(pn_kernels *k)
     pn_qmv_k_init_scalar(k);
     pn_qmv_b_init_scalar(k);
     pn_attn_init_scalar(&k->attn);
+    pn_qmv_f_init_scalar(k);
+    pn_norm_init_scalar(k);
+    pn_vector_init_scalar(k);
+    pn_delta_net_init_scalar(k);
 }

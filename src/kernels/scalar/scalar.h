@@ -8,6 +8,10 @@
 /* Each sets the slots of its file; called by pn_kernels_init_scalar. */
 void pn_qmv_k_init_scalar(pn_kernels *k);
 void pn_qmv_b_init_scalar(pn_kernels *k);
+void pn_qmv_f_init_scalar(pn_kernels *k);
+void pn_norm_init_scalar(pn_kernels *k);
+void pn_vector_init_scalar(pn_kernels *k);
+void pn_delta_net_init_scalar(pn_kernels *k);
 
 pn_quantize_fn pn_quantize_q8k_scalar, pn_quantize_q8b_scalar;
 
