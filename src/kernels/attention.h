@@ -118,5 +118,8 @@ typedef struct pn_attn_kernels {
 
 /* Each level fills its slots, in kernels/<isa>/attention.c. */
 void pn_attn_init_scalar(pn_attn_kernels *k);
+void pn_attn_init_avx2(pn_attn_kernels *k);
+void pn_attn_init_avxvnni(pn_attn_kernels *k);
+void pn_attn_init_avx512(pn_attn_kernels *k);
 
 #endif

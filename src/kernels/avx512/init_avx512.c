@@ -3,5 +3,5 @@
 
 void pn_kernels_init_avx512(pn_kernels *k)
 {
-    (void)k;
+    pn_attn_init_avx512(&k->attn);
 }
