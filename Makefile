@@ -17,6 +17,7 @@ FLAGS_release := -O3 -fno-plt
 FLAGS_debug   := -O1 -DPN_DEBUG -fno-omit-frame-pointer
 FLAGS_asan    := -O1 -DPN_DEBUG -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 FLAGS_tsan    := -O1 -DPN_DEBUG -fno-omit-frame-pointer -fsanitize=thread
+FLAGS_fuzz    := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 ALL_CFLAGS  = $(BASE) $(FLAGS_$(BUILD)) $(CFLAGS)
 ALL_LDFLAGS = $(FLAGS_$(BUILD)) -pthread $(LDFLAGS)
 LDLIBS := -ljansson -lutf8proc -lm
@@ -80,14 +81,28 @@ $(O)/tests/%: $(O)/tests/%.o $(TEST_HELP) $(LIB)
 	$(CC) $(ALL_LDFLAGS) $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS) -o $@
 $(O)/tests/%.o: ALL_CFLAGS += -Itests
 
-$(O)/tests/fuzz/replay_%: $(O)/tests/fuzz/%.o $(O)/tests/fuzz/replay.o $(TEST_HELP) $(LIB)
+$(O)/tests/fuzz/replay_%: $(O)/tests/fuzz/%.o $(O)/tests/fuzz/replay.o $(LIB)
 	$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
 
 test: setup-test
 	@$(MAKE) --no-print-directory test-c
 
-test-c: $(TEST_BIN)
+test-c: $(TEST_BIN) $(REPLAY_BIN)
 	@for t in $(TEST_BIN); do echo "== $$t"; $$t || exit 1; done
+	@for t in $(REPLAY_BIN); do echo "== $$t"; $$t tests/fuzz/corpus/$${t##*replay_fuzz_} || exit 1; done
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:=.d) $(TEST_HELP:.o=.d)
+# --- fuzzing: clang's libFuzzer with sanitizers; `make fuzz` runs every target FUZZ_TIME seconds -----
+FUZZ_TIME ?= 600
+.PHONY: fuzz
+fuzz: $(FUZZ_SRC:tests/fuzz/fuzz_%.c=fuzz-%)
+# What is found goes to build/fuzz; crashes are kept there too and move into the corpus with their fix.
+fuzz-%: setup-test
+	@$(MAKE) --no-print-directory BUILD=fuzz CC=clang build/fuzz/tests/fuzz/fuzz_$*
+	@mkdir -p build/fuzz/found/$*
+	build/fuzz/tests/fuzz/fuzz_$* -max_total_time=$(FUZZ_TIME) -timeout=10 -rss_limit_mb=2048 \
+	  -artifact_prefix=build/fuzz/$*- $(FUZZ_ARGS) build/fuzz/found/$* tests/fuzz/corpus/$*
+$(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(LIB)
+	$(CC) $(FLAGS_asan) -fsanitize=fuzzer -pthread $^ $(LDLIBS) -o $@
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:=.d) $(TEST_HELP:.o=.d) $(FUZZ_SRC:%.c=$(O)/%.d)
 .SECONDARY:

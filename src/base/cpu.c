@@ -26,11 +26,18 @@ static bool has_avxvnni(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
 
+/* Nor does clang 14's know "f16c": leaf 1, ECX bit 29 (F16C). */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
+
 /* libgcc's test checks XGETBV too, so a level is reported only if the kernel saves its state. */
 bool pn_isa_present(pn_isa isa)
 {
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+                      has_f16c() && __builtin_cpu_supports("bmi2");
     switch (isa) {
     case PN_ISA_SCALAR:
         return true;
