@@ -1,0 +1,126 @@
+/* Activations to 8 bits, avx2 level: pn_q8k and pn_q8b as scalar/quantize_act.c defines them.
+ *
+ * The maximum is taken over the bit patterns as integers, 8 lanes at a time; rounding to nearest
+ * even is the conversion's own (vcvtps2dq). Bound: the loads; 5 bytes moved a value, in L1. */
+#include "kernels/avx2/avx2.h"
+
+#include "base/arith.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+enum {
+    BITS_NOT_FINITE = 0x7f800000,
+    BITS_2_M115 = (127 - 115) << 23, /* below it d of a pn_q8k would be subnormal */
+    BITS_2_M119 = (127 - 119) << 23, /* below it d of a pn_q8b block would be */
+};
+
+/* The lanes' maxima of the bits of |x_i| over 32 values. */
+static inline __m256i max_bits32(const float *x)
+{
+    const __m256i abs = _mm256_set1_epi32(0x7fffffff);
+    __m256i m = _mm256_setzero_si256();
+    for (int i = 0; i < 32; i += 8)
+        m = _mm256_max_epi32(
+            m, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(x + i)), abs));
+    return m;
+}
+
+static inline uint32_t max_lane(__m256i v)
+{
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(m);
+}
+
+/* q[0..31] = rne(x * is). */
+static inline __m256i quantize32(const float *x, float is)
+{
+    const __m256 f = _mm256_set1_ps(is);
+    __m256i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), f));
+    const __m256i q =
+        _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+    /* The packs work within 128-bit lanes: dwords came as 0 2 4 6 | 1 3 5 7. */
+    return _mm256_permutevar8x32_epi32(q, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* The sums of bytes 0..15 and 16..31. */
+static inline void sum_halves(__m256i q, int32_t sum[2])
+{
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
+    const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    const __m256i eights = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0x4e));
+    const __m256i all = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0xb1));
+    sum[0] = _mm256_extract_epi32(all, 0);
+    sum[1] = _mm256_extract_epi32(all, 4);
+}
+
+static void quantize_k(pn_q8k *b, const float *x)
+{
+    memset(b->pad, 0, sizeof b->pad);
+    __m256i max[8], all = _mm256_setzero_si256();
+    for (int j = 0; j < 8; j++) {
+        max[j] = max_bits32(x + 32 * j);
+        all = _mm256_max_epi32(all, max[j]);
+    }
+    const uint32_t bits = max_lane(all);
+    if (bits < BITS_2_M115 || bits >= BITS_NOT_FINITE) {
+        memset(b, 0, sizeof *b);
+        b->d = pn_asf(bits < BITS_2_M115 ? 0 : 0x7fc00000u);
+        for (int j = 0; j < 8; j++)
+            b->s[j] = 1;
+        return;
+    }
+    const float amax = pn_asf(bits), u = pn_div(16.0f, amax);
+    b->d = pn_div(amax, 2032.0f);
+    for (int j = 0; j < 8; j++) {
+        const float r = pn_asf(max_lane(max[j])) * u;
+        int s = (int)r;
+        s += pn_i2f(s) < r; /* ceil */
+        s = s < 1 ? 1 : s > 16 ? 16 : s;
+        b->s[j] = (int16_t)s;
+        const __m256i q = quantize32(x + 32 * j, pn_div(1.0f, b->d * pn_i2f(s)));
+        _mm256_storeu_si256((__m256i *)(void *)(b->q + 32 * j), q);
+        int32_t sum[2];
+        sum_halves(q, sum);
+        b->bsum[2 * j] = (int16_t)(sum[0] * s);
+        b->bsum[2 * j + 1] = (int16_t)(sum[1] * s);
+    }
+}
+
+void pn_quantize_q8k_avx2(void *dst, const float *x, size_t n)
+{
+    pn_q8k *const b = dst;
+    for (size_t ib = 0; ib < n / PN_QK; ib++)
+        quantize_k(b + ib, x + ib * PN_QK);
+}
+
+static void quantize_b(pn_q8b *b, size_t j, const float *x)
+{
+    const uint32_t bits = max_lane(max_bits32(x));
+    __m256i q = _mm256_setzero_si256();
+    b->d[j] = pn_asf(bits >= BITS_NOT_FINITE ? 0x7fc00000u : 0);
+    b->sum[j] = 0;
+    if (bits >= BITS_2_M119 && bits < BITS_NOT_FINITE) {
+        const float is = pn_div(127.0f, pn_asf(bits));
+        b->d[j] = pn_div(1.0f, is);
+        q = quantize32(x, is);
+        int32_t sum[2];
+        sum_halves(q, sum);
+        b->sum[j] = sum[0] + sum[1];
+    }
+    _mm256_storeu_si256((__m256i *)(void *)(b->q + PN_QB * j), q);
+}
+
+void pn_quantize_q8b_avx2(void *dst, const float *x, size_t n)
+{
+    pn_q8b *const b = dst;
+    const size_t n_block = n / PN_QB;
+    if (n_block % PN_Q8B_GROUP)
+        memset(b + n_block / PN_Q8B_GROUP, 0, sizeof *b);
+    for (size_t ib = 0; ib < n_block; ib++)
+        quantize_b(b + ib / PN_Q8B_GROUP, ib % PN_Q8B_GROUP, x + ib * PN_QB);
+}
