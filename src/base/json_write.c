@@ -1,5 +1,5 @@
-/* Writing JSON as Python's json does. Floats are laid out as CPython's repr does (pystrtod.c, code r):
- * fixed notation for exponents from -4 to 15, else d.ddde+XX. */
+/* Writing JSON as Python's json does. Floats are laid out as CPython's repr does (pystrtod.c, code
+ * r): fixed notation for exponents from -4 to 15, else d.ddde+XX. */
 #include "base/json.h"
 
 #include <math.h>
