@@ -44,6 +44,9 @@ TEST_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/t
 TEST_BIN := $(TEST_SRC:%.c=$(O)/%)
 TEST_HELP := $(patsubst %.c,$(O)/%.o,$(wildcard tests/support/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+# The kernel tests but for those with cmocka: one program, which runs where no test library is.
+KERNEL_TEST := $(O)/tests/kernels/test_kernels
+KERNEL_TEST_OBJ := $(patsubst %.c,$(O)/%.o,$(wildcard tests/kernels/[!t]*.c) tests/kernels/test_kernels.c)
 REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/tests/fuzz/replay_%)
 
 .PHONY: all run test test-c test-py setup-build setup-test
@@ -84,12 +87,30 @@ $(O)/tests/%.o: ALL_CFLAGS += -Itests
 $(O)/tests/fuzz/replay_%: $(O)/tests/fuzz/%.o $(O)/tests/fuzz/replay.o $(LIB)
 	$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
 
+$(KERNEL_TEST): $(KERNEL_TEST_OBJ) $(LIB)
+	$(CC) $(ALL_LDFLAGS) $^ -lm -o $@
+
 test: setup-test
 	@$(MAKE) --no-print-directory test-c
+	@$(MAKE) --no-print-directory aarch64
 
 test-c: $(TEST_BIN) $(REPLAY_BIN)
 	@for t in $(TEST_BIN); do echo "== $$t"; $$t || exit 1; done
 	@for t in $(REPLAY_BIN); do echo "== $$t"; $$t tests/fuzz/corpus/$${t##*replay_fuzz_} || exit 1; done
+
+# SEED=n repeats a run, BENCH=1 times the kernels, SOAK=1 runs full products; ONLY=text, ISA=name choose.
+.PHONY: check-kernels aarch64
+check-kernels: $(KERNEL_TEST)
+	@SEED=$(SEED) BENCH=$(BENCH) SOAK=$(SOAK) ONLY=$(ONLY) ISA=$(ISA) $(KERNEL_TEST)
+
+# The library and the kernel tests for aarch64, run under qemu: the same bits as here, by their digest.
+AARCH64 := $(O)/aarch64
+aarch64: $(KERNEL_TEST)
+	@$(MAKE) --no-print-directory CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar O=$(AARCH64) BUILD=release \
+	  CFLAGS="-idirafter /usr/include" LDFLAGS=-static $(AARCH64)/libpantheon.a $(AARCH64)/tests/kernels/test_kernels
+	SEED=1 ISA=scalar $(KERNEL_TEST) > $(AARCH64)/here.txt || { cat $(AARCH64)/here.txt; exit 1; }
+	SEED=1 qemu-aarch64 $(AARCH64)/tests/kernels/test_kernels > $(AARCH64)/there.txt || { cat $(AARCH64)/there.txt; exit 1; }
+	diff $(AARCH64)/here.txt $(AARCH64)/there.txt && tail -1 $(AARCH64)/there.txt
 
 # --- fuzzing: clang's libFuzzer with sanitizers; `make fuzz` runs every target FUZZ_TIME seconds -----
 FUZZ_TIME ?= 600
@@ -104,5 +125,5 @@ fuzz-%: setup-test
 $(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(LIB)
 	$(CC) $(FLAGS_asan) -fsanitize=fuzzer -pthread $^ $(LDLIBS) -o $@
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:=.d) $(TEST_HELP:.o=.d) $(FUZZ_SRC:%.c=$(O)/%.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:=.d) $(KERNEL_TEST_OBJ:.o=.d) $(TEST_HELP:.o=.d) $(FUZZ_SRC:%.c=$(O)/%.d)
 .SECONDARY:
