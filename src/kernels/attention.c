@@ -119,9 +119,10 @@ static size_t visible(int pos, size_t c)
     return n <= start ? 0 : n - start < PN_KV_CHUNK ? n - start : PN_KV_CHUNK;
 }
 
-/* One tile of rows against chunk c: scores, weights, values into b->o, m and l of the chunk. */
-static void tile_chunk(const block *b, size_t r0, size_t n_row, size_t c, const size_t *n_pos,
-                       size_t n_pos_max, float *m, float *l)
+/* One tile of rows against chunk c: scores, weights, values into b->o, m and l of the chunk. The
+ * chunk read afterwards is c_next. */
+static void tile_chunk(const block *b, size_t r0, size_t n_row, size_t c, size_t c_next,
+                       const size_t *n_pos, size_t n_pos_max, float *m, float *l)
 {
     const pn_attn_args *const a = b->a;
     const pn_attn_kernels *const f = &b->k->attn;
@@ -129,16 +130,19 @@ static void tile_chunk(const block *b, size_t r0, size_t n_row, size_t c, const 
     const char *const v_part = (const char *)a->pages[c] + a->v_off;
     const size_t k_bytes = k_tile_bytes(a->type, a->head_dim), v_bytes = v_tile_bytes(a->type);
     const char *const q = b->q + r0 * b->q_stride;
+    const size_t n_k_tile = (n_pos_max + PN_ATTN_LANES - 1) / PN_ATTN_LANES;
+    const size_t n_v_tile = v_tiles(a->head_dim);
 
     /* q [n_row, head_dim] . k [head_dim, n_pos] -> s [n_row, n_pos] */
-    for (size_t t = 0; t * PN_ATTN_LANES < n_pos_max; t++) {
+    for (size_t t = 0; t < n_k_tile; t++) {
+        const char *const tile = k_part + t * k_bytes;
+        const char *const next = t + 1 < n_k_tile ? tile + k_bytes : v_part;
         float *const s = b->s + t * PN_ATTN_LANES;
         if (a->type == PN_KV_Q8_0)
-            f->score_q8(k_part + t * k_bytes, a->head_dim / 32, q, b->q_stride, s, SCORE_STRIDE,
-                        n_row);
+            f->score_q8(tile, a->head_dim / 32, q, b->q_stride, s, SCORE_STRIDE, n_row, next);
         else
-            f->tile[a->type](k_part + t * k_bytes, a->head_dim, (const float *)q,
-                             b->q_stride / sizeof(float), s, SCORE_STRIDE, n_row);
+            f->tile[a->type](tile, a->head_dim, (const float *)q, b->q_stride / sizeof(float), s,
+                             SCORE_STRIDE, n_row, next);
     }
     for (size_t r = 0; r < n_row; r++) {
         if (n_pos[r])
@@ -147,18 +151,21 @@ static void tile_chunk(const block *b, size_t r0, size_t n_row, size_t c, const 
             memset(b->s + r * SCORE_STRIDE, 0, PN_KV_CHUNK * sizeof(float));
     }
     /* p [n_row, n_pos] . v [n_pos, head_dim] -> o [n_row, head_dim] */
-    for (size_t u = 0; u < v_tiles(a->head_dim); u++) {
+    for (size_t u = 0; u < n_v_tile; u++) {
+        const char *const tile = v_part + u * v_bytes;
+        const char *const next =
+            u + 1 < n_v_tile ? tile + v_bytes : (const char *)a->pages[c_next] + a->k_off;
         float *const o = b->o + u * PN_ATTN_LANES;
         if (a->type == PN_KV_Q8_0)
-            f->value_q8(v_part + u * v_bytes, n_pos_max, b->s, SCORE_STRIDE, o, b->o_stride, n_row);
+            f->value_q8(tile, n_pos_max, b->s, SCORE_STRIDE, o, b->o_stride, n_row, next);
         else
-            f->tile[a->type](v_part + u * v_bytes, n_pos_max, b->s, SCORE_STRIDE, o, b->o_stride,
-                             n_row);
+            f->tile[a->type](tile, n_pos_max, b->s, SCORE_STRIDE, o, b->o_stride, n_row, next);
     }
 }
 
-/* All rows of the block against chunk c: into parts, or merged into a->o and the running m, l. */
-static void block_chunk(block *b, size_t c, float *parts)
+/* All rows of the block against chunk c of those up to c_end: into parts, or merged into a->o and the
+ * running m, l. */
+static void block_chunk(block *b, size_t c, size_t c_end, float *parts)
 {
     const pn_attn_args *const a = b->a;
     const size_t part = pn_attn_parts_floats(a->head_dim, 1, 1);
@@ -172,7 +179,8 @@ static void block_chunk(block *b, size_t c, float *parts)
         if (!n_pos_max)
             continue;
         float m[PN_ATTN_ROWS], l[PN_ATTN_ROWS];
-        tile_chunk(b, r0, n, c, n_pos, n_pos_max, m, l);
+        const bool more = c + 1 < c_end && r0 + PN_ATTN_ROWS >= b->n_row;
+        tile_chunk(b, r0, n, c, more ? c + 1 : c, n_pos, n_pos_max, m, l);
         for (size_t r = 0; r < n; r++) {
             const size_t j = b->j0 + r0 + r;
             const float *const o = b->o + r * b->o_stride;
@@ -210,7 +218,7 @@ void pn_attn_rows(const struct pn_kernels *k, const pn_attn_args *a)
         block *const b = block_open(k, a, j0, n);
         const size_t n_chunk = chunks_seen(a, j0, j0 + n);
         for (size_t c = 0; c < n_chunk; c++)
-            block_chunk(b, c, NULL);
+            block_chunk(b, c, n_chunk, NULL);
         for (size_t r = 0; r < n; r++)
             k->attn.finish(a->o[j0 + r], b->l[r], a->head_dim);
     }
@@ -229,7 +237,7 @@ void pn_attn_parts(const struct pn_kernels *k, const pn_attn_args *a, size_t c0,
         block *const b = block_open(k, a, j0, n);
         const size_t seen = chunks_seen(a, j0, j0 + n), end = c1 < seen ? c1 : seen;
         for (size_t c = c0; c < end; c++)
-            block_chunk(b, c, parts);
+            block_chunk(b, c, end, parts);
     }
 }
 

@@ -76,15 +76,16 @@ typedef void pn_kv_store_fn(void *k_part, void *v_part, size_t i, const float *k
  * scores (a query's rows against a K tile, steps over d) and values (weights against a V tile,
  * steps over keys) alike. tile [n_step][32], 64-byte aligned; row r of a at a + r * lda, of out at
  * out + r * ldo. 1 <= n_row <= PN_ATTN_ROWS; rows n_row..PN_ATTN_ROWS-1 of a may be read and of out
- * written. */
+ * written.
+ * next: what the caller reads afterwards; prefetched in step with this tile, never used. */
 typedef void pn_attn_tile_fn(const void *tile, size_t n_step, const float *a, size_t lda,
-                             float *out, size_t ldo, size_t n_row);
+                             float *out, size_t ldo, size_t n_row, const void *next);
 
 /* Scores of n_row queries against one q8_0 K tile: as pn_attn_tile_fn, out [n_row][32]; per query
  * and position acc = fma(d_k * d_q, isum, acc), blocks of 32 d ascending.
  * q: query r's pn_q8b groups at q + r * q_stride bytes, 64-byte aligned. */
 typedef void pn_attn_score_q8_fn(const void *tile, size_t n_block, const void *q, size_t q_stride,
-                                 float *out, size_t ldo, size_t n_row);
+                                 float *out, size_t ldo, size_t n_row, const void *next);
 
 #define PN_ATTN_W_MIN 0x1p-100f /* smaller maxima of w_j count as 0: 32767 / W stays finite */
 
@@ -92,7 +93,7 @@ typedef void pn_attn_score_q8_fn(const void *tile, size_t n_block, const void *q
  * w_j = p[r][j] * d_v(j), W = max w_j, u_j = rne(w_j * (32767 / W)):
  *   out[r][d] = (1 / (32767 / W)) * sum u_j v_jd,  +0 where W < PN_ATTN_W_MIN. */
 typedef void pn_attn_value_q8_fn(const void *block, size_t n_pos, const float *p, size_t ldp,
-                                 float *out, size_t ldo, size_t n_row);
+                                 float *out, size_t ldo, size_t n_row, const void *next);
 
 /* s [128], 64-byte aligned: raw scores of n positions (1..128), the rest anything, become weights
  * p_j = exp(s_j * scale - m), +0 from n on; m = max + 0, l = their sum by butterflies of

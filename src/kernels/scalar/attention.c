@@ -90,8 +90,9 @@ static void store_q8_0(void *k_part, void *v_part, size_t i, const float *k, con
 /* --- f16 and f32: scores and values ----------------------------------------------------------- */
 
 static void tile_f32(const void *tile, size_t n_step, const float *a, size_t lda, float *out,
-                     size_t ldo, size_t n_row)
+                     size_t ldo, size_t n_row, const void *next)
 {
+    (void)next;
     const float *const t = tile;
     for (size_t r = 0; r < n_row; r++)
         for (size_t lane = 0; lane < LANES; lane++) {
@@ -103,8 +104,9 @@ static void tile_f32(const void *tile, size_t n_step, const float *a, size_t lda
 }
 
 static void tile_f16(const void *tile, size_t n_step, const float *a, size_t lda, float *out,
-                     size_t ldo, size_t n_row)
+                     size_t ldo, size_t n_row, const void *next)
 {
+    (void)next;
     const pn_u16 *const t = tile;
     for (size_t r = 0; r < n_row; r++)
         for (size_t lane = 0; lane < LANES; lane++) {
@@ -118,8 +120,9 @@ static void tile_f16(const void *tile, size_t n_step, const float *a, size_t lda
 /* --- q8_0: scores and values in integers ------------------------------------------------------ */
 
 static void score_q8(const void *tile, size_t n_block, const void *q, size_t q_stride, float *out,
-                     size_t ldo, size_t n_row)
+                     size_t ldo, size_t n_row, const void *next)
 {
+    (void)next;
     for (size_t r = 0; r < n_row; r++) {
         const pn_q8b *const qr = (const pn_q8b *)((const char *)q + r * q_stride);
         for (size_t lane = 0; lane < LANES; lane++) {
@@ -140,8 +143,9 @@ static void score_q8(const void *tile, size_t n_block, const void *q, size_t q_s
 }
 
 static void value_q8(const void *block, size_t n_pos, const float *p, size_t ldp, float *out,
-                     size_t ldo, size_t n_row)
+                     size_t ldo, size_t n_row, const void *next)
 {
+    (void)next;
     const pn_u16 *const scale = block;
     const pn_i8 *const vq = (const pn_i8 *)block + (size_t)PN_KV_CHUNK * 2;
     for (size_t r = 0; r < n_row; r++) {
