@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define PN_VERSION "0.1.0" /* major.minor.patch; the shared library's name bears the major */
+
 #if defined(__GNUC__)
 #define PN_API __attribute__((visibility("default")))
 #else

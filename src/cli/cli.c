@@ -1,0 +1,137 @@
+#include "cli/cli.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUNDLED_MODEL "pantheon-tiny-Q4_K_M.gguf"
+
+static void say(const char *fmt, va_list ap)
+{
+    fflush(stdout);
+    const bool color = pn_cli_has_color(stderr);
+    fprintf(stderr, color ? "\x1b[1mpantheon:\x1b[0m " : "pantheon: ");
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+}
+
+void pn_cli_say(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(fmt, ap);
+    va_end(ap);
+}
+
+int pn_cli_fail(const pn_err *err)
+{
+    pn_cli_say("%s", err->msg);
+    return PN_EXIT_FAILED;
+}
+
+int pn_cli_usage(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(fmt, ap);
+    va_end(ap);
+    return PN_EXIT_USAGE;
+}
+
+bool pn_cli_has_color(FILE *out)
+{
+    const char *const term = getenv("TERM");
+    const char *const no_color = getenv("NO_COLOR");
+    return isatty(fileno(out)) && !(no_color && no_color[0]) && term && strcmp(term, "dumb") != 0;
+}
+
+void pn_cli_log(void *ctx, int level, const char *line)
+{
+    const pn_cli_opts *const opts = ctx;
+    if (level <= 1 || opts->verbose)
+        fprintf(stderr, "%s%s\n", level <= 1 ? "pantheon: " : "", line);
+}
+
+pn_status pn_cli_model_path(const pn_cli_opts *opts, pn_buf *path, pn_err *err)
+{
+    /* From build/pantheon, build/MODE/pantheon and PREFIX/bin/pantheon. */
+    static const char *const places[] = { "../models/", "../../models/", "../share/pantheon/" };
+    if (opts->model) {
+        pn_buf_adds(path, opts->model);
+        return pn_buf_cstr(path) ? PN_OK : pn_fail(err, PN_ERR_NOMEM, "no memory for a path");
+    }
+    char exe[4096];
+    const ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    char *const slash = strrchr(exe, '/');
+    if (slash)
+        slash[1] = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        pn_buf_free(path);
+        pn_buf_addf(path, "%s%s%s", exe, places[i], BUNDLED_MODEL);
+        const char *const p = pn_buf_cstr(path);
+        if (!p)
+            return pn_fail(err, PN_ERR_NOMEM, "no memory for a path");
+        if (access(p, R_OK) == 0)
+            return PN_OK;
+    }
+    return pn_fail(err, PN_ERR_IO, "the bundled model %s is not where it was installed; use -m",
+                   BUNDLED_MODEL);
+}
+
+bool pn_cli_progress(void *ctx, const char *what, uint64_t done, uint64_t total)
+{
+    enum {
+        BAR_CELLS = 30
+    };
+    pn_cli_bar *const bar = ctx;
+    const double now = pn_now_s();
+    if (bar->t_begin == 0)
+        bar->t_begin = now;
+    if (isatty(STDERR_FILENO) && now - bar->t_begin > 0.25 && now - bar->t_drawn > 0.1) {
+        const double share = total ? (double)done / (double)total : 1;
+        const int cells = (int)(share * BAR_CELLS);
+        fprintf(stderr, "\r%s [%.*s%*s] %3.0f %%\x1b[K", what, cells,
+                "##############################", BAR_CELLS - cells, "", 100 * share);
+        fflush(stderr);
+        bar->t_drawn = now;
+        bar->is_drawn = true;
+    }
+    if (done >= total)
+        pn_cli_bar_clear(bar);
+    return !pn_cli_interrupted();
+}
+
+void pn_cli_bar_clear(pn_cli_bar *bar)
+{
+    if (bar->is_drawn)
+        fprintf(stderr, "\r\x1b[K");
+    *bar = (pn_cli_bar){ 0 };
+}
+
+static volatile sig_atomic_t is_interrupted;
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    is_interrupted = 1;
+}
+
+void pn_cli_interrupt_arm(void)
+{
+    /* SA_RESETHAND: after the first signal the system's default, which ends the program. */
+    struct sigaction a = { .sa_handler = on_interrupt, .sa_flags = SA_RESETHAND };
+    sigemptyset(&a.sa_mask);
+    is_interrupted = 0;
+    sigaction(SIGINT, &a, NULL);
+}
+
+bool pn_cli_interrupted(void)
+{
+    return is_interrupted != 0;
+}
