@@ -10,6 +10,7 @@ void pn_kernels_init_avx2(pn_kernels *k)
     k->quantize_q8b = pn_quantize_q8b_avx2;
     k->gemm_rows = PN_GEMM_ROWS_AVX2;
     k->gemm_scratch_bytes = pn_gemm_scratch_bytes_avx2;
+    pn_attn_init_avx2(&k->attn);
     SET(k, PN_TYPE_Q2_K, q2_k);
     SET(k, PN_TYPE_Q3_K, q3_k);
     SET(k, PN_TYPE_Q4_K, q4_k);

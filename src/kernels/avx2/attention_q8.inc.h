@@ -1,0 +1,157 @@
+/* Scores and values of q8_0 KV on 256 bits, for the files that define before including it:
+ *   LANES, ROWS, INLINE;
+ *   DOT4_START(sum): the accumulator that dot4 starts from, sum the total of the query's block;
+ *   dot4(acc, k, q): acc + the dots of 8 positions' 4 biased k with the 4 q of every lane;
+ *   add_pairs(acc, a, b): acc + the dots of int16 pairs. */
+
+/* Rows of the next register tile when left remain: 6 or 4, so that 12 is 6 + 6 and 8 is 4 + 4. */
+INLINE size_t group_rows(size_t left)
+{
+    return left > 8 || left == 6 || left == 5 ? 6 : 4;
+}
+
+/* All ones in the lanes i .. i + 7 that are below n. */
+INLINE __m256 lanes_8(size_t n, size_t i)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)n - (int)i), lane));
+}
+
+INLINE float max_8(__m256 x)
+{
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_max_ps(y, _mm_permute_ps(y, 0x4e));
+    y = _mm_max_ps(y, _mm_permute_ps(y, 0xb1));
+    return _mm_cvtss_f32(y);
+}
+
+/* One block of 32 d, 8 positions, 4 rows: k at stride 4 * LANES per 4 d. */
+INLINE void score_block_q8(const char *k, __m256 dk, const pn_q8b *const *q, size_t ib, float *out,
+                           size_t ldo)
+{
+    const size_t j = ib % PN_Q8B_GROUP;
+    __m256i acc[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++)
+        acc[r] = DOT4_START(q[r]->sum[j]);
+#pragma GCC unroll 8
+    for (size_t g = 0; g < 8; g++) {
+        const __m256i kv = _mm256_load_si256((const __m256i *)(k + g * 4 * LANES));
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; r++) {
+            int32_t four;
+            memcpy(&four, q[r]->q + j * 32 + 4 * g, 4);
+            acc[r] = dot4(acc[r], kv, _mm256_set1_epi32(four));
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) {
+        float *const o = out + (size_t)r * ldo;
+        const __m256 old = ib ? _mm256_loadu_ps(o) : _mm256_setzero_ps();
+        const __m256 d = _mm256_mul_ps(dk, _mm256_set1_ps(q[r]->d[j]));
+        _mm256_storeu_ps(o, _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(acc[r]), old));
+    }
+}
+
+static pn_attn_score_q8_fn score_q8;
+static void score_q8(const void *tile, size_t n_block, const void *q, size_t q_stride, float *out,
+                     size_t ldo, size_t n_row, const void *next)
+{
+    enum {
+        BLOCK_BYTES = LANES * 2 + LANES * 32
+    };
+    const char *b = tile;
+    const ptrdiff_t ahead = (const char *)next - b;
+    for (size_t ib = 0; ib < n_block; ib++, b += BLOCK_BYTES) {
+        for (size_t line = 0; line < BLOCK_BYTES; line += 64)
+            _mm_prefetch(b + ahead + line, _MM_HINT_T0);
+        for (size_t r = 0; r < n_row; r += 4) {
+            const pn_q8b *rows[4];
+            for (size_t i = 0; i < 4; i++)
+                rows[i] =
+                    (const pn_q8b *)((const char *)q + (r + i) * q_stride) + ib / PN_Q8B_GROUP;
+            for (size_t lane = 0; lane < LANES; lane += 8) {
+                const __m256 dk = _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(b + 2 * lane)));
+                score_block_q8(b + LANES * 2 + 4 * lane, dk, rows, ib, out + r * ldo + lane, ldo);
+            }
+        }
+    }
+}
+
+/* u [128] = rne(p * d_v * 32767 / max), the positions from n_pos on 0; returns the float step. */
+INLINE float weights_q8(int16_t *u, const float *p, const char *scale, size_t n_pos)
+{
+    _Alignas(32) float w[PN_KV_CHUNK];
+    __m256 top = _mm256_setzero_ps();
+    for (size_t i = 0; i < PN_KV_CHUNK; i += 8) {
+        const __m256 d = _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(scale + 2 * i)));
+        const __m256 x = _mm256_and_ps(_mm256_mul_ps(_mm256_loadu_ps(p + i), d), lanes_8(n_pos, i));
+        _mm256_store_ps(w + i, x);
+        top = _mm256_max_ps(x, top);
+    }
+    const float w_max = max_8(top);
+    const float is = w_max < PN_ATTN_W_MIN ? 0.0f : pn_div(32767.0f, w_max);
+    const __m256 s = _mm256_set1_ps(is);
+    for (size_t i = 0; i < PN_KV_CHUNK; i += 16) {
+        const __m256i lo = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(w + i), s));
+        const __m256i hi = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(w + i + 8), s));
+        _mm256_store_si256((__m256i *)(u + i),
+                           _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xd8));
+    }
+    return w_max < PN_ATTN_W_MIN ? 0.0f : pn_div(1.0f, is);
+}
+
+/* 16 d; n_row is a constant where this is expanded. */
+INLINE void value_rows_q8(const char *v, size_t n_pair, int16_t (*u)[PN_KV_CHUNK],
+                          const float *step, float *out, size_t ldo, ptrdiff_t ahead,
+                          const int n_row)
+{
+    __m256i acc[6][2];
+#pragma GCC unroll 6
+    for (int r = 0; r < n_row; r++)
+        acc[r][0] = acc[r][1] = _mm256_setzero_si256();
+    for (size_t i = 0; i < n_pair; i++, v += 2 * LANES) {
+        _mm_prefetch(v + ahead, _MM_HINT_T0);
+        const __m256i v0 = _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)v));
+        const __m256i v1 = _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(v + 16)));
+#pragma GCC unroll 6
+        for (int r = 0; r < n_row; r++) {
+            int32_t two;
+            memcpy(&two, &u[r][2 * i], 4);
+            const __m256i x = _mm256_set1_epi32(two);
+            acc[r][0] = add_pairs(acc[r][0], v0, x);
+            acc[r][1] = add_pairs(acc[r][1], v1, x);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < n_row; r++)
+        for (int h = 0; h < 2; h++)
+            _mm256_storeu_ps(out + (size_t)r * ldo + 8 * h,
+                             _mm256_mul_ps(_mm256_set1_ps(step[r]), _mm256_cvtepi32_ps(acc[r][h])));
+}
+
+static pn_attn_value_q8_fn value_q8;
+static void value_q8(const void *block, size_t n_pos, const float *p, size_t ldp, float *out,
+                     size_t ldo, size_t n_row, const void *next)
+{
+    _Alignas(32) int16_t u[ROWS][PN_KV_CHUNK];
+    float step[ROWS] = { 0 };
+    for (size_t r = 0; r < n_row; r++)
+        step[r] = weights_q8(u[r], p + r * ldp, block, n_pos);
+    for (size_t r = n_row; r < ROWS; r++)
+        memset(u[r], 0, sizeof u[r]);
+    const char *const v = (const char *)block + PN_KV_CHUNK * 2;
+    const size_t n_pair = (n_pos + 1) / 2;
+    const ptrdiff_t ahead = (const char *)next - (const char *)block;
+    for (size_t line = 0; line < PN_KV_CHUNK * 2; line += 64)
+        _mm_prefetch((const char *)next + line, _MM_HINT_T0);
+    for (size_t r = 0, n; r < n_row; r += n) {
+        n = group_rows(n_row - r);
+        for (size_t d = 0; d < LANES; d += 16) {
+            if (n == 6)
+                value_rows_q8(v + 2 * d, n_pair, u + r, step + r, out + r * ldo + d, ldo, ahead, 6);
+            else
+                value_rows_q8(v + 2 * d, n_pair, u + r, step + r, out + r * ldo + d, ldo, ahead, 4);
+        }
+    }
+}
