@@ -5,9 +5,11 @@
  *     pn_exec *ex;      pn_exec_new(m, NULL, &ex, &err);
  *     pn_state *s = pn_state_new(m, &(pn_state_opts){ .n_ctx = 4096, .err = &err });
  *     pn_forward_fn *forward = pn_get_forward_fn(m);
- *     forward(ex, &(pn_batch){ .parts = &(pn_part){ .seq = pn_state_seq(s), ... }, .n_part = 1 }, &err);
+ *     pn_part part = { .seq = pn_state_seq(s), .tokens = ids, .n_tok = n, .logits = out, ... };
+ *     forward(ex, &(pn_batch){ .parts = &part, .n_part = 1 }, &err);
  *
- * Logits are the same bits for any instruction set, thread count and batching (docs/NUMERICS.md). */
+ * Logits are the same bits for any instruction set, thread count and batching
+ * (docs/NUMERICS.md). */
 #ifndef PN_PANTHEON_PANTHEON_H
 #define PN_PANTHEON_PANTHEON_H
 
@@ -19,15 +21,18 @@ extern "C" {
 
 /* --- model ------------------------------------------------------------------------------------ */
 
-typedef enum pn_arch { PN_ARCH_UNKNOWN = 0, PN_ARCH_QWEN35MOE } pn_arch;
+typedef enum pn_arch {
+    PN_ARCH_UNKNOWN = 0,
+    PN_ARCH_QWEN35MOE
+} pn_arch;
 
 /* A model: mapped weights and what was read from the file's keys. Immutable after load, so any
  * number of threads may share it. */
 typedef struct pn_model pn_model;
 
 typedef struct pn_load_opts {
-    bool no_mmap;      /* read the file into memory instead of mapping it */
-    bool mlock;        /* keep it in memory; fails when the system refuses */
+    bool no_mmap;             /* read the file into memory instead of mapping it */
+    bool mlock;               /* keep it in memory; fails when the system refuses */
     const char *rope_scaling; /* NULL: the file's; "none", "linear" or "yarn" */
     float rope_scale;         /* with rope_scaling: context factor; 0: the file's */
     int yarn_orig_ctx;        /* with "yarn": context the model was trained at; 0: the file's */
@@ -35,7 +40,7 @@ typedef struct pn_load_opts {
     pn_log_fn *log;           /* may be NULL */
     void *ctx;                /* handed to progress and log */
     pn_err *err;              /* receives the reason of a failure; may be NULL */
-} pn_load_opts; /* the zero struct is valid */
+} pn_load_opts;               /* the zero struct is valid */
 
 /* Opens a GGUF file, or all parts of a split one given any part. Returns NULL on failure with the
  * reason in opts->err. opts may be NULL. Freed with pn_model_free after everything made from it. */
@@ -48,16 +53,21 @@ typedef struct pn_model_info {
     const char *path;      /* owned by the model */
     int n_layer;           /* trunk layers */
     int n_embd, n_vocab;
-    int n_ctx_train;       /* context_length, times the scaling factor where one is in force */
-    size_t weight_bytes;   /* bytes of the tensors that the trunk reads */
-    size_t active_bytes;   /* of those, read for one decoded token: trunk, chosen experts, head */
-    double active_macs;    /* multiply-adds of one decoded token, attention over the past apart */
+    int n_ctx_train;     /* context_length, times the scaling factor where one is in force */
+    size_t weight_bytes; /* bytes of the tensors that the trunk reads */
+    size_t active_bytes; /* of those, read for one decoded token: trunk, chosen experts, head */
+    double active_macs;  /* multiply-adds of one decoded token, attention over the past apart */
 } pn_model_info;
 PN_API void pn_model_get_info(const pn_model *model, pn_model_info *info);
 
 /* --- sequences -------------------------------------------------------------------------------- */
 
-typedef enum pn_kv_type { PN_KV_F16 = 0, PN_KV_F32, PN_KV_Q8_0, PN_KV_COUNT } pn_kv_type;
+typedef enum pn_kv_type {
+    PN_KV_F16 = 0,
+    PN_KV_F32,
+    PN_KV_Q8_0,
+    PN_KV_COUNT
+} pn_kv_type;
 
 /* One sequence: recurrent state, convolution windows, and keys and values in pages of 128
  * positions held by reference. */
@@ -132,8 +142,8 @@ typedef struct pn_batch {
 /* One pass over all parts together: advances each sequence by its n_tok and writes the logits asked
  * for. Allocates nothing when the positions were reserved (pn_state_new does).
  *
- * Errors:  PN_ERR_ARG (an id out of range, nothing to do, more than n_batch tokens) and PN_ERR_LIMIT
- *          (context full) leave all sequences unchanged. PN_ERR_CANCELLED and PN_ERR_NUMERIC leave
+ * Errors:  PN_ERR_ARG (an id out of range, nothing to do, more than n_batch tokens) and
+ *          PN_ERR_LIMIT (context full) leave all sequences unchanged. PN_ERR_CANCELLED and PN_ERR_NUMERIC leave
  *          the sequences of this batch half advanced: reset or restore them.
  * Threads: one pass per exec at a time; a sequence in one pass at a time. */
 typedef pn_status pn_forward_fn(pn_exec *exec, const pn_batch *batch, pn_err *err);

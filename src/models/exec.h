@@ -1,0 +1,82 @@
+/* pn_exec from the inside: threads, kernels, workspace, stage profile, and the parallel regions
+ * that every architecture uses. */
+#ifndef PN_MODELS_EXEC_H
+#define PN_MODELS_EXEC_H
+
+#include "base/pool.h"
+#include "kernels/matmul.h"
+#include "models/model.h"
+
+/* The stages of a pass, for the profile. */
+typedef enum pn_stage {
+    PN_STAGE_EMBED = 0,
+    PN_STAGE_NORM,
+    PN_STAGE_SSM_PROJ,
+    PN_STAGE_SSM_DELTA,
+    PN_STAGE_SSM_OUT,
+    PN_STAGE_ATTN_PROJ,
+    PN_STAGE_ATTN_KV,
+    PN_STAGE_ATTN,
+    PN_STAGE_ATTN_OUT,
+    PN_STAGE_ROUTER,
+    PN_STAGE_EXPERTS_UP,
+    PN_STAGE_EXPERTS_DOWN,
+    PN_STAGE_HEAD,
+    PN_STAGE_COUNT
+} pn_stage;
+
+struct pn_exec {
+    const pn_model *model;
+    pn_kernels k;
+    pn_pool *pool;
+    int n_threads;
+    int n_batch;
+    uint8_t *ws; /* the architecture's workspace: ws_bytes, divided by its workspace_init */
+    size_t ws_bytes;
+    void *ws_impl;    /* the division: pn_qwen35moe_ws, at the start of ws */
+    uint8_t *scratch; /* [n_threads] of scratch_bytes, PN_ALIGN-aligned */
+    size_t scratch_bytes;
+    bool profile;
+    double stage_t0;
+    pn_stage_profile stages[PN_STAGE_COUNT];
+};
+
+static inline void *pn_exec_scratch(const pn_exec *ex, int ith)
+{
+    return ex->scratch + (size_t)ith * ex->scratch_bytes;
+}
+
+/* Brackets a stage; weight_bytes and macs are what its matrices read and multiply. */
+void pn_stage_begin(pn_exec *ex);
+void pn_stage_end(pn_exec *ex, pn_stage stage, double weight_bytes, double macs);
+
+/* One matrix of a parallel region: y[it] = w . x[it], then residual[it] += y[it] where asked. */
+typedef struct pn_proj {
+    const pn_qweight *w;
+    float *y;        /* [n_tok] rows of y_stride floats */
+    size_t y_stride; /* >= w->n_row */
+    float *residual; /* [n_tok][w->n_row], or NULL */
+} pn_proj;
+
+enum {
+    PN_PROJ_MAX = 8
+};
+
+/* Multiplies n_tok activation vectors by up to PN_PROJ_MAX matrices of the same input width, in one
+ * parallel region split over all their rows. Adds their bytes and multiply-adds to *bytes and
+ * *macs. */
+void pn_exec_project(pn_exec *ex, const pn_acts *x, size_t n_tok, const pn_proj *projs, int n_proj,
+                     double *bytes, double *macs);
+/* Scratch a thread needs for it. */
+size_t pn_exec_project_scratch(const pn_exec *ex, size_t n_max);
+
+/* acts.f32[it] = RMSNorm(x[it]) * w, then the quantised forms; one region over tokens. */
+void pn_exec_norm(pn_exec *ex, pn_acts *acts, const float *x, const float *w, size_t n_tok,
+                  float eps);
+/* The quantised forms of n_col vectors already in acts.f32. */
+void pn_exec_quantize(pn_exec *ex, pn_acts *acts, size_t n_col);
+
+/* Rows for one item so that n_row rows make a few items a thread, in whole tiles. */
+size_t pn_exec_rows_per_item(const pn_exec *ex, size_t n_row, size_t rows_max);
+
+#endif

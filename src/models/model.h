@@ -1,0 +1,47 @@
+/* What every architecture's model has in common, and the row of the registry that an architecture
+ * fills. A new model is one row in registry.c and its own files. */
+#ifndef PN_MODELS_MODEL_H
+#define PN_MODELS_MODEL_H
+
+#include "gguf/gguf.h"
+#include "models/seq.h"
+#include "pantheon/pantheon.h"
+
+/* Memory that a model needs beside its file, exact to the byte as allocated. */
+typedef struct pn_plan {
+    size_t model_bytes;     /* tables made at load: layers, small tensors as f32 */
+    size_t workspace_bytes; /* of one pn_exec with its batch and threads */
+    size_t recurrent_bytes; /* one sequence: windows and state matrices */
+    size_t kv_page_bytes;   /* one page of PN_KV_CHUNK positions */
+} pn_plan;
+
+typedef struct pn_arch_ops {
+    pn_arch arch;
+    const char *name; /* general.architecture */
+    /* Fills model->impl, ->layout and ->info from model->file. */
+    pn_status (*load)(pn_model *model, const pn_load_opts *opts, pn_err *err);
+    void (*free)(void *impl);
+    /* The workspace of an exec for n_batch tokens: bytes, then its division. scratch_bytes is
+     * what each thread needs. */
+    void (*workspace_plan)(const pn_model *model, const pn_exec *exec, size_t *ws_bytes,
+                           size_t *scratch_bytes);
+    void (*workspace_init)(const pn_model *model, pn_exec *exec);
+    pn_forward_fn *forward;
+} pn_arch_ops;
+
+struct pn_model {
+    const pn_arch_ops *ops;
+    pn_gguf *file;
+    pn_model_info info;
+    pn_seq_layout layout;
+    size_t model_bytes; /* allocated by load */
+    void *impl;         /* pn_qwen35moe */
+};
+
+const pn_gguf *pn_model_file(const pn_model *model);
+
+/* What n_batch and n_threads would need, without making them. Errors as pn_exec_new. */
+pn_status pn_model_plan(const pn_model *model, const pn_exec_opts *opts, pn_kv_type kv_type,
+                        pn_plan *plan, pn_err *err);
+
+#endif

@@ -1,0 +1,287 @@
+/* The forward pass of qwen35moe: token rows in, layers in order, logits out; and the division of
+ * its workspace. The sub-blocks are in qwen35moe_attn.c, _ssm.c and _moe.c, loading in _load.c. */
+#include "models/qwen35moe.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* --- workspace -------------------------------------------------------------------------------- */
+
+/* Hands out consecutive aligned pieces; with base NULL it only measures. */
+typedef struct carver {
+    uint8_t *base;
+    size_t used;
+} carver;
+
+static void *carve(carver *c, size_t bytes)
+{
+    void *const p = c->base ? c->base + c->used : NULL;
+    c->used += pn_round_up(bytes, PN_ALIGN);
+    return p;
+}
+
+static float *carve_floats(carver *c, size_t n)
+{
+    return carve(c, n * sizeof(float));
+}
+
+static int *carve_ints(carver *c, size_t n)
+{
+    return carve(c, n * sizeof(int));
+}
+
+static void carve_acts(carver *c, pn_acts *acts, unsigned need, size_t n, size_t n_col)
+{
+    void *const storage = carve(c, pn_acts_bytes(need, n, n_col));
+    if (storage)
+        pn_acts_init(acts, storage, need, n, n_col);
+}
+
+static void divide(const pn_qwen35moe *m, const pn_exec *ex, carver *c, pn_qwen35moe_ws *ws)
+{
+    const pn_qwen35moe_cfg *const g = &m->cfg;
+    const size_t B = (size_t)ex->n_batch, n_embd = (size_t)g->n_embd;
+    const size_t d = (size_t)g->head_dim, n_used = (size_t)g->n_expert_used;
+    ws->x = carve_floats(c, B * n_embd);
+    ws->x_out = carve_floats(c, B * n_embd);
+    ws->out = carve_floats(c, B * n_embd);
+    carve_acts(c, &ws->embd, m->need_embd, n_embd, B);
+    ws->part_off = carve_ints(c, B);
+    ws->tok_part = carve_ints(c, B);
+    ws->cos_t = carve_floats(c, B * (size_t)g->rope.n_rot / 2);
+    ws->sin_t = carve_floats(c, B * (size_t)g->rope.n_rot / 2);
+
+    const size_t shared = c->used; /* the three sub-blocks use the same bytes in turn */
+    ws->qkv = carve_floats(c, B * (size_t)g->conv_dim);
+    ws->conv = carve_floats(c, B * (size_t)g->conv_dim);
+    ws->z = carve_floats(c, B * (size_t)g->d_inner);
+    ws->alpha = carve_floats(c, B * (size_t)g->dt_rank);
+    ws->beta = carve_floats(c, B * (size_t)g->dt_rank);
+    carve_acts(c, &ws->inner, m->need_inner, (size_t)g->d_inner, B);
+    size_t end = c->used;
+
+    c->used = shared;
+    ws->q = carve_floats(c, B * 2 * d * (size_t)m->n_head_max);
+    ws->k = carve_floats(c, B * d * (size_t)m->n_head_kv_max);
+    ws->v = carve_floats(c, B * d * (size_t)m->n_head_kv_max);
+    carve_acts(c, &ws->heads, m->need_heads, d * (size_t)m->n_head_max, B);
+    end = c->used > end ? c->used : end;
+
+    c->used = shared;
+    ws->router = carve_floats(c, B * (size_t)g->n_expert);
+    ws->sgate = carve_floats(c, B);
+    ws->top_id = carve_ints(c, B * n_used);
+    ws->top_w = carve_floats(c, B * n_used);
+    ws->exp_first = carve_ints(c, (size_t)g->n_expert + 1);
+    ws->exp_list = carve_ints(c, (size_t)g->n_expert);
+    ws->exp_tok = carve_ints(c, B * n_used);
+    ws->place = carve_ints(c, B * n_used);
+    carve_acts(c, &ws->ff, m->need_ff, (size_t)m->n_ff_exp_max, B * n_used);
+    carve_acts(c, &ws->ff_shexp, m->need_ff_shexp, (size_t)g->n_ff_shexp, B);
+    c->used = c->used > end ? c->used : end;
+}
+
+static void workspace_plan(const pn_model *model, const pn_exec *ex, size_t *ws_bytes,
+                           size_t *scratch_bytes)
+{
+    const pn_qwen35moe *const m = model->impl;
+    pn_qwen35moe_ws ws;
+    carver c = { NULL, pn_round_up(sizeof ws, PN_ALIGN) };
+    divide(m, ex, &c, &ws);
+    *ws_bytes = c.used;
+    size_t n_max = (size_t)m->cfg.n_embd;
+    n_max = (size_t)m->cfg.d_inner > n_max ? (size_t)m->cfg.d_inner : n_max;
+    const size_t heads = (size_t)m->cfg.head_dim * (size_t)m->n_head_max;
+    n_max = heads > n_max ? heads : n_max;
+    const size_t need[3] = { pn_exec_project_scratch(ex, n_max), pn_qwen35moe_attn_scratch(m, ex),
+                             pn_qwen35moe_moe_scratch(m, ex) };
+    *scratch_bytes = 0;
+    for (int i = 0; i < 3; i++)
+        *scratch_bytes = need[i] > *scratch_bytes ? need[i] : *scratch_bytes;
+}
+
+static void workspace_init(const pn_model *model, pn_exec *ex)
+{
+    pn_qwen35moe_ws *const ws = (pn_qwen35moe_ws *)ex->ws;
+    carver c = { ex->ws, pn_round_up(sizeof *ws, PN_ALIGN) };
+    divide(model->impl, ex, &c, ws);
+    ex->ws_impl = ws;
+}
+
+/* --- a pass ----------------------------------------------------------------------------------- */
+
+/* Everything that can be wrong with a batch, before anything changes. */
+static pn_status check_batch(pn_exec *ex, const pn_batch *batch, pn_err *err)
+{
+    const pn_model_info *const info = &ex->model->info;
+    PN_REQUIRE(batch && batch->parts && batch->n_part >= 1, err);
+    int64_t n_tok = 0;
+    for (int ip = 0; ip < batch->n_part; ip++) {
+        const pn_part *const part = &batch->parts[ip];
+        PN_REQUIRE(part->seq && part->seq->layout == &ex->model->layout, err);
+        PN_REQUIRE(part->tokens && part->n_logits >= 0 && part->n_logits <= part->n_tok, err);
+        PN_REQUIRE(part->logits || part->n_logits == 0, err);
+        if (part->n_tok < 1)
+            return pn_fail(err, PN_ERR_ARG, "the prompt is empty: a pass needs at least one token");
+        n_tok += part->n_tok;
+        if (n_tok > ex->n_batch)
+            return pn_fail(err, PN_ERR_ARG, "a pass of %lld tokens, expected at most %d",
+                           (long long)n_tok, ex->n_batch);
+        for (int i = 0; i < part->n_tok; i++)
+            if (part->tokens[i] < 0 || part->tokens[i] >= info->n_vocab)
+                return pn_fail(err, PN_ERR_ARG, "token id %d at place %d, expected 0 to %d",
+                               part->tokens[i], i, info->n_vocab - 1);
+        for (int other = 0; other < ip; other++)
+            PN_REQUIRE(batch->parts[other].seq != part->seq, err);
+        if (part->seq->is_broken)
+            return pn_fail(err, PN_ERR_ARG,
+                           "the sequence was left half advanced; reset or restore it first");
+    }
+    for (int ip = 0; ip < batch->n_part; ip++)
+        PN_TRY(pn_seq_reserve(batch->parts[ip].seq, batch->parts[ip].n_tok, err));
+    return PN_OK;
+}
+
+/* Items: tokens. The row of token_embd, and the rotation angles of its position. */
+static void embed_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    (void)ith;
+    const pn_qwen35moe_pass *const p = ctx;
+    const pn_qwen35moe_ws *const ws = p->ws;
+    const size_t n_embd = (size_t)p->m->cfg.n_embd, n_pair = (size_t)p->m->cfg.rope.n_rot / 2;
+    for (size_t it = i0; it < i1; it++) {
+        const pn_part *const part = &p->parts[ws->tok_part[it]];
+        const int i = (int)it - ws->part_off[ws->tok_part[it]];
+        pn_qweight_dequant_row(&p->m->token_embd, 0, (size_t)part->tokens[i], ws->x + it * n_embd);
+        const int pos = part->seq->pos + i; /* text: time, height and width are equal */
+        pn_rope_row(&p->m->rope, (const int[3]){ pos, pos, pos }, ws->cos_t + it * n_pair,
+                    ws->sin_t + it * n_pair);
+    }
+}
+
+static void begin_pass(pn_qwen35moe_pass *p)
+{
+    size_t n_tok = 0;
+    for (int ip = 0; ip < p->n_part; ip++) {
+        p->ws->part_off[ip] = (int)n_tok;
+        for (int i = 0; i < p->parts[ip].n_tok; i++)
+            p->ws->tok_part[n_tok++] = ip;
+        p->parts[ip].seq->is_broken = true; /* until the pass is whole */
+    }
+    p->n_tok = n_tok;
+    pn_stage_begin(p->ex);
+    pn_pool_run(p->ex->pool, n_tok, 16, embed_region, p);
+    pn_stage_end(p->ex, PN_STAGE_EMBED, 0, 0);
+}
+
+static void norm(pn_qwen35moe_pass *p, const float *x, const float *w, size_t n_tok)
+{
+    pn_stage_begin(p->ex);
+    pn_exec_norm(p->ex, &p->ws->embd, x, w, n_tok, p->m->cfg.rms_eps);
+    pn_stage_end(p->ex, PN_STAGE_NORM, 0, 0);
+}
+
+/* Copies the rows of x whose logits are wanted to x_out, in order. Returns their number. */
+static size_t gather_out(pn_qwen35moe_pass *p)
+{
+    const size_t n_embd = (size_t)p->m->cfg.n_embd;
+    size_t n_out = 0;
+    for (int ip = 0; ip < p->n_part; ip++) {
+        const pn_part *const part = &p->parts[ip];
+        const size_t first =
+            (size_t)p->ws->part_off[ip] + (size_t)part->n_tok - (size_t)part->n_logits;
+        memcpy(p->ws->x_out + n_out * n_embd, p->ws->x + first * n_embd,
+               (size_t)part->n_logits * n_embd * sizeof(float));
+        n_out += (size_t)part->n_logits;
+    }
+    return n_out;
+}
+
+/* output_norm and the head, part by part since each has its own place for logits. */
+static void head(pn_qwen35moe_pass *p, size_t n_out)
+{
+    const pn_qwen35moe *const m = p->m;
+    double bytes = 0, macs = 0;
+    norm(p, p->ws->x_out, m->output_norm, n_out);
+    pn_stage_begin(p->ex);
+    size_t done = 0;
+    for (int ip = 0; ip < p->n_part; ip++) {
+        const size_t n = (size_t)p->parts[ip].n_logits;
+        if (!n)
+            continue;
+        pn_acts part = p->ws->embd; /* the vectors from `done` on */
+        part.f32 += done * part.n;
+        part.q8k = part.q8k ? part.q8k + done * pn_act_bytes(PN_ACT_Q8K, part.n) : NULL;
+        part.q8b = part.q8b ? part.q8b + done * pn_act_bytes(PN_ACT_Q8B, part.n) : NULL;
+        const pn_proj out = { &m->output, p->parts[ip].logits, (size_t)m->cfg.n_vocab, NULL };
+        pn_exec_project(p->ex, &part, n, &out, 1, &bytes, &macs);
+        done += n;
+    }
+    pn_stage_end(p->ex, PN_STAGE_HEAD, bytes, macs);
+}
+
+static bool all_finite(const pn_qwen35moe_pass *p, size_t n_out)
+{
+    const pn_kernels *const k = &p->ex->k;
+    bool ok = k->all_finite(p->ws->x, p->n_tok * (size_t)p->m->cfg.n_embd) &&
+              k->all_finite(p->ws->x_out, n_out * (size_t)p->m->cfg.n_embd);
+    for (int ip = 0; ok && ip < p->n_part; ip++)
+        ok = k->all_finite(p->parts[ip].logits,
+                           (size_t)p->parts[ip].n_logits * (size_t)p->m->cfg.n_vocab);
+    return ok;
+}
+
+static pn_status forward(pn_exec *ex, const pn_batch *batch, pn_err *err)
+{
+    PN_TRY(check_batch(ex, batch, err));
+    const pn_qwen35moe *const m = ex->model->impl;
+    pn_qwen35moe_pass p = {
+        .ex = ex, .m = m, .ws = ex->ws_impl, .parts = batch->parts, .n_part = batch->n_part
+    };
+    begin_pass(&p);
+    size_t n_out = 0;
+    for (int il = 0; il < m->cfg.n_layer; il++) {
+        if (batch->should_stop && batch->should_stop(batch->ctx))
+            return pn_fail(err, PN_ERR_CANCELLED, "stopped before layer %d", il);
+        norm(&p, p.ws->x, m->attn_norm[il], p.n_tok);
+        if (m->block_order[il] == PN_BLOCK_ATTN)
+            pn_qwen35moe_attn_forward(&p, m->block_index[il]);
+        else
+            pn_qwen35moe_ssm_forward(&p, m->block_index[il]);
+
+        /* The last layer's experts and the head run only where logits are wanted. */
+        const bool is_last = il == m->cfg.n_layer - 1;
+        float *x = p.ws->x;
+        size_t n_tok = p.n_tok;
+        if (is_last) {
+            n_tok = n_out = gather_out(&p);
+            x = p.ws->x_out;
+        }
+        if (n_tok) {
+            norm(&p, x, m->post_attention_norm[il], n_tok);
+            pn_qwen35moe_moe_forward(&p, il, x, n_tok);
+        }
+    }
+    if (n_out)
+        head(&p, n_out);
+    if (!all_finite(&p, n_out))
+        return pn_fail(err, PN_ERR_NUMERIC,
+                       "NaN or infinity in the activations: the file's weights are damaged or not "
+                       "meant for this architecture");
+    for (int ip = 0; ip < p.n_part; ip++) {
+        p.parts[ip].seq->pos += p.parts[ip].n_tok;
+        p.parts[ip].seq->is_broken = false;
+    }
+    return PN_OK;
+}
+
+const pn_arch_ops pn_qwen35moe_ops = {
+    .arch = PN_ARCH_QWEN35MOE,
+    .name = "qwen35moe",
+    .load = pn_qwen35moe_load,
+    .free = pn_qwen35moe_free,
+    .workspace_plan = workspace_plan,
+    .workspace_init = workspace_init,
+    .forward = forward,
+};

@@ -1,0 +1,298 @@
+/* The mixture of experts: router, top-k, gate and up of the chosen experts, down and the weighted
+ * sum, and the shared expert beside them.
+ *
+ * Tokens are grouped by expert, so that an expert's weights stream once per batch; grouping changes
+ * who computes a product, never the order of a sum: a token's experts are added in rank order.
+ * Source: docs/QWEN35MOE.md, "experts"; arithmetic: docs/NUMERICS.md, "MoE". */
+#include "models/qwen35moe.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum {
+    UP_ROWS = 256,   /* most gate and up rows of one item */
+    DOWN_ROWS = 128, /* most down rows of one item; its results stay in a thread's scratch */
+};
+
+#define WEIGHT_SUM_MIN \
+    6.103515625e-5f /* 2^-14: the reference clamps the chosen weights' sum to it */
+
+typedef struct moe_ctx {
+    const pn_qwen35moe_pass *p;
+    const pn_qwen35moe_moe *e;
+    float *x; /* [n_tok][n_embd], to which the result is added */
+    size_t n_tok;
+    size_t n_list;                 /* experts with tokens */
+    size_t rows;                   /* per item */
+    size_t n_chunk, n_chunk_shexp; /* items of an expert, of the shared one */
+} moe_ctx;
+
+/* --- routing ---------------------------------------------------------------------------------- */
+
+/* The n_used largest of p [n] by (value descending, index ascending), into id in rank order. With
+ * NaN among them the ids are still distinct and in range. */
+static void top_k(const float *p, int n, int n_used, int *id)
+{
+    int have = 0;
+    for (int i = 0; i < n; i++) {
+        if (have == n_used && !(p[i] > p[id[have - 1]]))
+            continue;
+        int at = have < n_used ? have++ : have - 1;
+        for (; at > 0 && p[i] > p[id[at - 1]]; at--)
+            id[at] = id[at - 1];
+        id[at] = i;
+    }
+}
+
+/* Ranks by logit, weights from the softmax over all experts, divided by their own sum. */
+static void route_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    (void)ith;
+    const moe_ctx *const c = ctx;
+    const pn_qwen35moe_cfg *const cfg = &c->p->m->cfg;
+    const pn_qwen35moe_ws *const ws = c->p->ws;
+    const int n_used = cfg->n_expert_used;
+    for (size_t it = i0; it < i1; it++) {
+        float *const logits = ws->router + it * (size_t)cfg->n_expert;
+        int *const id = ws->top_id + it * (size_t)n_used;
+        float *const w = ws->top_w + it * (size_t)n_used;
+        top_k(logits, cfg->n_expert, n_used, id);
+        c->p->ex->k.softmax(logits, logits, (size_t)cfg->n_expert);
+        float sum = 0.0f;
+        for (int r = 0; r < n_used; r++) {
+            w[r] = logits[id[r]];
+            sum = sum + w[r];
+        }
+        sum = sum > WEIGHT_SUM_MIN ? sum : WEIGHT_SUM_MIN;
+        for (int r = 0; r < n_used; r++)
+            w[r] = pn_div(w[r], sum) * cfg->expert_weights_scale;
+        ws->sgate[it] = pn_sigmoid(ws->sgate[it]);
+    }
+}
+
+/* Places of (token, rank) grouped by expert, and the list of experts in use. Returns its length. */
+static size_t group_by_expert(const pn_qwen35moe_cfg *cfg, pn_qwen35moe_ws *ws, size_t n_tok)
+{
+    const size_t n_slot = n_tok * (size_t)cfg->n_expert_used;
+    int *const first = ws->exp_first;
+    memset(first, 0, ((size_t)cfg->n_expert + 1) * sizeof *first);
+    for (size_t i = 0; i < n_slot; i++)
+        first[ws->top_id[i] + 1]++;
+    size_t n_list = 0;
+    for (int ie = 0; ie < cfg->n_expert; ie++) {
+        if (first[ie + 1])
+            ws->exp_list[n_list++] = ie;
+        first[ie + 1] += first[ie];
+    }
+    for (size_t i = 0; i < n_slot; i++) { /* first[ie] runs through the group, then is put back */
+        const int place = first[ws->top_id[i]]++;
+        ws->place[i] = place;
+        ws->exp_tok[place] = (int)(i / (size_t)cfg->n_expert_used);
+    }
+    for (int ie = cfg->n_expert; ie > 0; ie--)
+        first[ie] = first[ie - 1];
+    first[0] = 0;
+    return n_list;
+}
+
+/* --- products --------------------------------------------------------------------------------- */
+
+/* A thread's scratch: pointers for the columns of one expert, float results, the product's own. */
+typedef struct moe_scratch {
+    const void **x;
+    float **y;
+    float *results; /* gate and up: [n_col][rows]; down: [places and tokens][rows] */
+    void *mm;
+} moe_scratch;
+
+static size_t results_floats(const pn_qwen35moe *m, size_t n_batch)
+{
+    const size_t up = n_batch * UP_ROWS;
+    const size_t down = n_batch * ((size_t)m->cfg.n_expert_used + 1) * DOWN_ROWS;
+    return up > down ? up : down;
+}
+
+static moe_scratch scratch_of(const pn_qwen35moe_pass *p, int ith)
+{
+    uint8_t *s = pn_exec_scratch(p->ex, ith);
+    const size_t n_batch = (size_t)p->ex->n_batch;
+    const size_t ptrs = pn_round_up(n_batch * sizeof(void *), PN_ALIGN);
+    moe_scratch r = { .x = (const void **)s, .y = (float **)(s + ptrs) };
+    r.results = (float *)(s + 2 * ptrs);
+    r.mm = s + 2 * ptrs + pn_round_up(results_floats(p->m, n_batch) * sizeof(float), PN_ALIGN);
+    return r;
+}
+
+size_t pn_qwen35moe_moe_scratch(const pn_qwen35moe *m, const pn_exec *ex)
+{
+    const size_t n_batch = (size_t)ex->n_batch;
+    size_t n_max = (size_t)m->cfg.n_embd;
+    n_max = (size_t)m->n_ff_exp_max > n_max ? (size_t)m->n_ff_exp_max : n_max;
+    n_max = (size_t)m->cfg.n_ff_shexp > n_max ? (size_t)m->cfg.n_ff_shexp : n_max;
+    return 2 * pn_round_up(n_batch * sizeof(void *), PN_ALIGN) +
+           pn_round_up(results_floats(m, n_batch) * sizeof(float), PN_ALIGN) +
+           pn_mm_scratch_bytes(&ex->k, n_max);
+}
+
+/* Rows [row0, row1) of w times tokens of the normed input; results at out + c * stride. */
+static void product(const moe_ctx *c, const pn_qweight *w, size_t ie, size_t row0, size_t row1,
+                    const int *tok, size_t n_col, float *out, size_t stride, const moe_scratch *s)
+{
+    const pn_act_kind kind = pn_qweight_act(w);
+    for (size_t i = 0; i < n_col; i++) {
+        s->x[i] = pn_acts_col(&c->p->ws->embd, kind, tok ? (size_t)tok[i] : i);
+        s->y[i] = out + i * stride;
+    }
+    pn_qmv(&c->p->ex->k, w, ie, row0, row1, s->x, s->y, n_col, s->mm);
+}
+
+/* h = silu(gate) * up for rows [row0, row1) of one expert (or the shared one: tok NULL) and its
+ * n_col tokens, into h + c * h_stride. */
+static void gate_up(const moe_ctx *c, const pn_qweight *gate, const pn_qweight *up, size_t ie,
+                    size_t row0, size_t row1, const int *tok, size_t n_col, float *h,
+                    size_t h_stride, const moe_scratch *s)
+{
+    const size_t rows = row1 - row0;
+    product(c, gate, ie, row0, row1, tok, n_col, h + row0, h_stride, s);
+    product(c, up, ie, row0, row1, tok, n_col, s->results, rows, s);
+    for (size_t i = 0; i < n_col; i++) {
+        float *const hi = h + row0 + i * h_stride;
+        c->p->ex->k.silu_mul(hi, hi, s->results + i * rows, rows);
+    }
+}
+
+/* Items: (expert in use, chunk of its rows), then the shared expert's chunks. */
+static void up_item(const moe_ctx *c, size_t item, int ith)
+{
+    const pn_qwen35moe_ws *const ws = c->p->ws;
+    const moe_scratch s = scratch_of(c->p, ith);
+    if (item < c->n_list * c->n_chunk) {
+        const int ie = ws->exp_list[item / c->n_chunk];
+        const size_t row0 = item % c->n_chunk * c->rows, ff = (size_t)c->e->n_ff_exp;
+        const size_t row1 = row0 + c->rows < ff ? row0 + c->rows : ff;
+        const size_t place = (size_t)ws->exp_first[ie];
+        gate_up(c, &c->e->ffn_gate_exps, &c->e->ffn_up_exps, (size_t)ie, row0, row1,
+                ws->exp_tok + place, (size_t)ws->exp_first[ie + 1] - place, ws->ff.f32 + place * ff,
+                ff, &s);
+        return;
+    }
+    const size_t ff = (size_t)c->p->m->cfg.n_ff_shexp;
+    const size_t row0 = (item - c->n_list * c->n_chunk) * c->rows;
+    const size_t row1 = row0 + c->rows < ff ? row0 + c->rows : ff;
+    gate_up(c, &c->e->ffn_gate_shexp, &c->e->ffn_up_shexp, 0, row0, row1, NULL, c->n_tok,
+            ws->ff_shexp.f32, ff, &s);
+}
+
+static void up_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    for (size_t i = i0; i < i1; i++)
+        up_item(ctx, i, ith);
+}
+
+/* Columns [first, first + n_col) of h times rows [row0, row1), into out [n_col][rows]. */
+static void down_product(const moe_ctx *c, const pn_qweight *w, size_t ie, size_t row0, size_t row1,
+                         const pn_acts *h, size_t first, size_t n_col, float *out,
+                         const moe_scratch *s)
+{
+    const pn_act_kind kind = pn_qweight_act(w);
+    for (size_t i = 0; i < n_col; i++) {
+        s->x[i] = pn_acts_col(h, kind, first + i);
+        s->y[i] = out + i * (row1 - row0);
+    }
+    pn_qmv(&c->p->ex->k, w, ie, row0, row1, s->x, s->y, n_col, s->mm);
+}
+
+/* Output rows [row0, row1) of every token: all down products, then each token's weighted sum in
+ * rank order, the shared expert last, and the residual. */
+static void down_item(const moe_ctx *c, size_t item, int ith)
+{
+    const pn_qwen35moe_cfg *const cfg = &c->p->m->cfg;
+    const pn_qwen35moe_ws *const ws = c->p->ws;
+    const pn_kernels *const k = &c->p->ex->k;
+    const moe_scratch s = scratch_of(c->p, ith);
+    const size_t n_embd = (size_t)cfg->n_embd, n_used = (size_t)cfg->n_expert_used;
+    const size_t row0 = item * c->rows;
+    const size_t row1 = row0 + c->rows < n_embd ? row0 + c->rows : n_embd, rows = row1 - row0;
+
+    for (size_t i = 0; i < c->n_list; i++) {
+        const int ie = ws->exp_list[i];
+        const size_t first = (size_t)ws->exp_first[ie];
+        down_product(c, &c->e->ffn_down_exps, (size_t)ie, row0, row1, &ws->ff, first,
+                     (size_t)ws->exp_first[ie + 1] - first, s.results + first * rows, &s);
+    }
+    float *const shexp = s.results + c->n_tok * n_used * rows; /* [n_tok][rows] */
+    down_product(c, &c->e->ffn_down_shexp, 0, row0, row1, &ws->ff_shexp, 0, c->n_tok, shexp, &s);
+
+    for (size_t it = 0; it < c->n_tok; it++) {
+        float acc[DOWN_ROWS] = { 0 };
+        for (size_t r = 0; r < n_used; r++)
+            k->axpy(acc, ws->top_w[it * n_used + r],
+                    s.results + (size_t)ws->place[it * n_used + r] * rows, rows);
+        k->axpy(acc, ws->sgate[it], shexp + it * rows, rows);
+        k->add(c->x + it * n_embd + row0, acc, rows);
+    }
+}
+
+static void down_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    for (size_t i = i0; i < i1; i++)
+        down_item(ctx, i, ith);
+}
+
+/* --- the layer -------------------------------------------------------------------------------- */
+
+/* Bytes of the experts in use plus the shared one, and multiply-adds of all their tokens. */
+static void count(const moe_ctx *c, const pn_qweight *exps, const pn_qweight *shexp, double *bytes,
+                  double *macs)
+{
+    const double n_slot = (double)c->n_tok * c->p->m->cfg.n_expert_used;
+    *bytes +=
+        (double)c->n_list * (double)(exps->n_row * exps->row_bytes) + (double)shexp->mat_bytes;
+    *macs += n_slot * (double)(exps->n * exps->n_row) +
+             (double)c->n_tok * (double)(shexp->n * shexp->n_row);
+}
+
+void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_tok)
+{
+    const pn_qwen35moe_cfg *const cfg = &p->m->cfg;
+    const pn_qwen35moe_moe *const e = &p->m->moe[il];
+    pn_qwen35moe_ws *const ws = p->ws;
+    pn_exec *const ex = p->ex;
+    moe_ctx c = { .p = p, .e = e, .x = x, .n_tok = n_tok };
+    double bytes = 0, macs = 0;
+
+    pn_stage_begin(ex);
+    const pn_proj gates[] = {
+        { &e->ffn_gate_inp, ws->router, (size_t)cfg->n_expert, NULL },
+        { &e->ffn_gate_inp_shexp, ws->sgate, 1, NULL },
+    };
+    pn_exec_project(ex, &ws->embd, n_tok, gates, 2, &bytes, &macs);
+    pn_pool_run(ex->pool, n_tok, 8, route_region, &c);
+    c.n_list = group_by_expert(cfg, ws, n_tok);
+    pn_stage_end(ex, PN_STAGE_ROUTER, bytes, macs);
+
+    pn_stage_begin(ex);
+    const size_t n_batch = (size_t)ex->n_batch, n_slot_max = n_batch * (size_t)cfg->n_expert_used;
+    const size_t ff = (size_t)e->n_ff_exp, ffs = (size_t)cfg->n_ff_shexp;
+    pn_acts_init(&ws->ff, ws->ff.f32, p->m->need_ff, ff, n_slot_max);
+    c.rows = pn_exec_rows_per_item(ex, c.n_list * ff + ffs, UP_ROWS);
+    c.rows = c.rows < UP_ROWS ? c.rows : UP_ROWS;
+    c.n_chunk = (ff + c.rows - 1) / c.rows;
+    c.n_chunk_shexp = (ffs + c.rows - 1) / c.rows;
+    pn_pool_run(ex->pool, c.n_list * c.n_chunk + c.n_chunk_shexp, 1, up_region, &c);
+    bytes = macs = 0;
+    count(&c, &e->ffn_gate_exps, &e->ffn_gate_shexp, &bytes, &macs);
+    count(&c, &e->ffn_up_exps, &e->ffn_up_shexp, &bytes, &macs);
+    pn_stage_end(ex, PN_STAGE_EXPERTS_UP, bytes, macs);
+
+    pn_stage_begin(ex);
+    pn_exec_quantize(ex, &ws->ff, n_tok * (size_t)cfg->n_expert_used);
+    pn_exec_quantize(ex, &ws->ff_shexp, n_tok);
+    c.rows = pn_exec_rows_per_item(ex, (size_t)cfg->n_embd, DOWN_ROWS);
+    c.rows = c.rows < DOWN_ROWS ? c.rows : DOWN_ROWS;
+    pn_pool_run(ex->pool, ((size_t)cfg->n_embd + c.rows - 1) / c.rows, 1, down_region, &c);
+    bytes = macs = 0;
+    count(&c, &e->ffn_down_exps, &e->ffn_down_shexp, &bytes, &macs);
+    pn_stage_end(ex, PN_STAGE_EXPERTS_DOWN, bytes, macs);
+}

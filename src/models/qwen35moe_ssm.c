@@ -1,0 +1,118 @@
+/* The Gated DeltaNet layer: projections, causal convolution, delta rule, gated norm, ssm_out.
+ * One parallel region does everything between the two sets of projections for one K-head, since a
+ * K-head's channels, its V-heads and their states belong to nobody else.
+ * Source: arXiv:2412.06464; docs/QWEN35MOE.md, "delta net layer". */
+#include "models/qwen35moe.h"
+
+typedef struct ssm_ctx {
+    const pn_qwen35moe_pass *p;
+    const pn_qwen35moe_ssm *s;
+    int i_ssm;
+} ssm_ctx;
+
+/* beta = sigmoid(beta); g = ssm_a * softplus(alpha + ssm_dt), for head vh of every token. */
+static void gates(const ssm_ctx *c, int vh, size_t t0, size_t n_tok)
+{
+    const pn_qwen35moe_ws *const ws = c->p->ws;
+    const size_t n_head = (size_t)c->p->m->cfg.dt_rank;
+    for (size_t it = t0; it < t0 + n_tok; it++) {
+        float *const alpha = &ws->alpha[it * n_head + (size_t)vh];
+        float *const beta = &ws->beta[it * n_head + (size_t)vh];
+        *beta = pn_sigmoid(*beta);
+        *alpha = c->s->ssm_a[vh] * pn_softplus(*alpha + c->s->ssm_dt[vh]);
+    }
+}
+
+/* Head kh of the q|k|v stream of one part: conv, L2 norms, then each of its V-heads. */
+static void k_head(const ssm_ctx *c, const pn_part *part, size_t t0, int kh)
+{
+    const pn_qwen35moe_pass *const p = c->p;
+    const pn_qwen35moe_cfg *const cfg = &p->m->cfg;
+    const pn_qwen35moe_ws *const ws = p->ws;
+    const pn_kernels *const k = &p->ex->k;
+    const pn_seq_layout *const l = part->seq->layout;
+    const size_t S = (size_t)cfg->d_state, n_ch = (size_t)cfg->conv_dim;
+    const size_t n_tok = (size_t)part->n_tok, d_inner = (size_t)cfg->d_inner;
+    const size_t q0 = (size_t)kh * S, k0 = ((size_t)cfg->n_group + (size_t)kh) * S;
+    float *const window = part->seq->conv + (size_t)c->i_ssm * l->conv_floats;
+    const float *const x = ws->qkv + t0 * n_ch; /* qkv [n_tok, conv_dim] */
+    float *const y = ws->conv + t0 * n_ch;
+    const size_t d_conv = (size_t)cfg->d_conv;
+
+    k->conv_silu(y, x, window, c->s->ssm_conv1d, n_tok, n_ch, d_conv, q0, q0 + S);
+    k->conv_silu(y, x, window, c->s->ssm_conv1d, n_tok, n_ch, d_conv, k0, k0 + S);
+    for (size_t it = 0; it < n_tok; it++) {
+        k->l2norm(y + it * n_ch + q0, y + it * n_ch + q0, S, cfg->rms_eps);
+        k->l2norm(y + it * n_ch + k0, y + it * n_ch + k0, S, cfg->rms_eps);
+    }
+    /* V-heads interleave over the K-heads: vh reads K-head vh % n_group. */
+    for (int vh = kh; vh < cfg->dt_rank; vh += cfg->n_group) {
+        const size_t v0 = (2 * (size_t)cfg->n_group + (size_t)vh) * S;
+        k->conv_silu(y, x, window, c->s->ssm_conv1d, n_tok, n_ch, d_conv, v0, v0 + S);
+        gates(c, vh, t0, n_tok);
+        float *const out = ws->inner.f32 + t0 * d_inner + (size_t)vh * S;
+        k->delta_rule(&(pn_delta_args){
+            .state = part->seq->state + (size_t)c->i_ssm * l->state_floats + (size_t)vh * S * S,
+            .q = y + q0,
+            .k = y + k0,
+            .v = y + v0,
+            .g = ws->alpha + t0 * (size_t)cfg->dt_rank + (size_t)vh,
+            .beta = ws->beta + t0 * (size_t)cfg->dt_rank + (size_t)vh,
+            .y = out,
+            .n_tok = n_tok,
+            .n_k = S,
+            .n_v = S,
+            .qk_stride = n_ch,
+            .v_stride = n_ch,
+            .gate_stride = (size_t)cfg->dt_rank,
+            .y_stride = d_inner,
+            .scale = pn_div(1.0f, pn_sqrt((float)cfg->d_state)),
+        });
+        const float *const z = ws->z + t0 * d_inner + (size_t)vh * S;
+        for (size_t it = 0; it < n_tok; it++)
+            k->gated_norm(out + it * d_inner, out + it * d_inner, c->s->ssm_norm, z + it * d_inner,
+                          S, cfg->rms_eps);
+    }
+}
+
+/* Items: (part, K-head). */
+static void ssm_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    (void)ith;
+    const ssm_ctx *const c = ctx;
+    const size_t n_group = (size_t)c->p->m->cfg.n_group;
+    for (size_t i = i0; i < i1; i++) {
+        const size_t ip = i / n_group;
+        k_head(c, &c->p->parts[ip], (size_t)c->p->ws->part_off[ip], (int)(i % n_group));
+    }
+}
+
+void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm)
+{
+    const pn_qwen35moe_cfg *const cfg = &p->m->cfg;
+    const pn_qwen35moe_ssm *const s = &p->m->ssm[i_ssm];
+    pn_qwen35moe_ws *const ws = p->ws;
+    double bytes = 0, macs = 0;
+
+    pn_stage_begin(p->ex);
+    const pn_proj in[] = {
+        { &s->attn_qkv, ws->qkv, (size_t)cfg->conv_dim, NULL },
+        { &s->attn_gate, ws->z, (size_t)cfg->d_inner, NULL },
+        { &s->ssm_alpha, ws->alpha, (size_t)cfg->dt_rank, NULL },
+        { &s->ssm_beta, ws->beta, (size_t)cfg->dt_rank, NULL },
+    };
+    pn_exec_project(p->ex, &ws->embd, p->n_tok, in, 4, &bytes, &macs);
+    pn_stage_end(p->ex, PN_STAGE_SSM_PROJ, bytes, macs);
+
+    pn_stage_begin(p->ex);
+    ssm_ctx c = { p, s, i_ssm };
+    pn_pool_run(p->ex->pool, (size_t)p->n_part * (size_t)cfg->n_group, 1, ssm_region, &c);
+    pn_stage_end(p->ex, PN_STAGE_SSM_DELTA, 0, 0);
+
+    pn_stage_begin(p->ex);
+    bytes = macs = 0;
+    pn_exec_quantize(p->ex, &ws->inner, p->n_tok);
+    const pn_proj out = { &s->ssm_out, ws->out, (size_t)cfg->n_embd, ws->x };
+    pn_exec_project(p->ex, &ws->inner, p->n_tok, &out, 1, &bytes, &macs);
+    pn_stage_end(p->ex, PN_STAGE_SSM_OUT, bytes, macs);
+}
