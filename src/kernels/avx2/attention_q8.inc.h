@@ -25,31 +25,36 @@ INLINE float max_8(__m256 x)
     return _mm_cvtss_f32(y);
 }
 
-/* One block of 32 d, 8 positions, 4 rows: k at stride 4 * LANES per 4 d. */
-INLINE void score_block_q8(const char *k, __m256 dk, const pn_q8b *const *q, size_t ib, float *out,
-                           size_t ldo)
+INLINE __m256i four_q(const int8_t *q)
 {
-    const size_t j = ib % PN_Q8B_GROUP;
+    int32_t four;
+    memcpy(&four, q, 4);
+    return _mm256_set1_epi32(four);
+}
+
+/* One block of 32 d, 8 positions, 4 rows: k at stride 4 * LANES per 4 d; q, d, sum of the rows. */
+INLINE void score_block_q8(const char *k, __m256 dk, const int8_t *const *q, const float *d,
+                           const int32_t *sum, bool is_first, float *out, size_t ldo)
+{
+    const int8_t *const q0 = q[0], *const q1 = q[1], *const q2 = q[2], *const q3 = q[3];
     __m256i acc[4];
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++)
-        acc[r] = DOT4_START(q[r]->sum[j]);
+        acc[r] = DOT4_START(sum[r]);
 #pragma GCC unroll 8
     for (size_t g = 0; g < 8; g++) {
         const __m256i kv = _mm256_load_si256((const __m256i *)(k + g * 4 * LANES));
-#pragma GCC unroll 4
-        for (int r = 0; r < 4; r++) {
-            int32_t four;
-            memcpy(&four, q[r]->q + j * 32 + 4 * g, 4);
-            acc[r] = dot4(acc[r], kv, _mm256_set1_epi32(four));
-        }
+        acc[0] = dot4(acc[0], kv, four_q(q0 + 4 * g));
+        acc[1] = dot4(acc[1], kv, four_q(q1 + 4 * g));
+        acc[2] = dot4(acc[2], kv, four_q(q2 + 4 * g));
+        acc[3] = dot4(acc[3], kv, four_q(q3 + 4 * g));
     }
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++) {
         float *const o = out + (size_t)r * ldo;
-        const __m256 old = ib ? _mm256_loadu_ps(o) : _mm256_setzero_ps();
-        const __m256 d = _mm256_mul_ps(dk, _mm256_set1_ps(q[r]->d[j]));
-        _mm256_storeu_ps(o, _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(acc[r]), old));
+        const __m256 old = is_first ? _mm256_setzero_ps() : _mm256_loadu_ps(o);
+        const __m256 dd = _mm256_mul_ps(dk, _mm256_set1_ps(d[r]));
+        _mm256_storeu_ps(o, _mm256_fmadd_ps(dd, _mm256_cvtepi32_ps(acc[r]), old));
     }
 }
 
@@ -66,36 +71,40 @@ static void score_q8(const void *tile, size_t n_block, const void *q, size_t q_s
         for (size_t line = 0; line < BLOCK_BYTES; line += 64)
             _mm_prefetch(b + ahead + line, _MM_HINT_T0);
         for (size_t r = 0; r < n_row; r += 4) {
-            const pn_q8b *rows[4];
-            for (size_t i = 0; i < 4; i++)
-                rows[i] =
+            const int8_t *qq[4];
+            float d[4];
+            int32_t sum[4];
+            for (size_t i = 0; i < 4; i++) {
+                const pn_q8b *const g =
                     (const pn_q8b *)((const char *)q + (r + i) * q_stride) + ib / PN_Q8B_GROUP;
+                qq[i] = g->q + ib % PN_Q8B_GROUP * 32;
+                d[i] = g->d[ib % PN_Q8B_GROUP];
+                sum[i] = g->sum[ib % PN_Q8B_GROUP];
+            }
             for (size_t lane = 0; lane < LANES; lane += 8) {
                 const __m256 dk = _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(b + 2 * lane)));
-                score_block_q8(b + LANES * 2 + 4 * lane, dk, rows, ib, out + r * ldo + lane, ldo);
+                score_block_q8(b + LANES * 2 + 4 * lane, dk, qq, d, sum, ib == 0,
+                               out + r * ldo + lane, ldo);
             }
         }
     }
 }
 
-/* u [128] = rne(p * d_v * 32767 / max), the positions from n_pos on 0; returns the float step. */
-INLINE float weights_q8(int16_t *u, const float *p, const char *scale, size_t n_pos)
+/* u [128] = rne(p * d_v * 32767 / max); returns the float step. d_v is 0 from n_pos on. */
+INLINE float weights_q8(int16_t *u, const float *p, const __m256 *d_v)
 {
-    _Alignas(32) float w[PN_KV_CHUNK];
-    __m256 top = _mm256_setzero_ps();
-    for (size_t i = 0; i < PN_KV_CHUNK; i += 8) {
-        const __m256 d = _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(scale + 2 * i)));
-        const __m256 x = _mm256_and_ps(_mm256_mul_ps(_mm256_loadu_ps(p + i), d), lanes_8(n_pos, i));
-        _mm256_store_ps(w + i, x);
-        top = _mm256_max_ps(x, top);
+    __m256 w[PN_KV_CHUNK / 8], top = _mm256_setzero_ps();
+    for (size_t i = 0; i < PN_KV_CHUNK / 8; i++) {
+        w[i] = _mm256_mul_ps(_mm256_loadu_ps(p + 8 * i), d_v[i]);
+        top = _mm256_max_ps(w[i], top);
     }
     const float w_max = max_8(top);
     const float is = w_max < PN_ATTN_W_MIN ? 0.0f : pn_div(32767.0f, w_max);
     const __m256 s = _mm256_set1_ps(is);
-    for (size_t i = 0; i < PN_KV_CHUNK; i += 16) {
-        const __m256i lo = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(w + i), s));
-        const __m256i hi = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(w + i + 8), s));
-        _mm256_store_si256((__m256i *)(u + i),
+    for (size_t i = 0; i < PN_KV_CHUNK / 8; i += 2) {
+        const __m256i lo = _mm256_cvtps_epi32(_mm256_mul_ps(w[i], s));
+        const __m256i hi = _mm256_cvtps_epi32(_mm256_mul_ps(w[i + 1], s));
+        _mm256_store_si256((__m256i *)(u + 8 * i),
                            _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xd8));
     }
     return w_max < PN_ATTN_W_MIN ? 0.0f : pn_div(1.0f, is);
@@ -136,8 +145,13 @@ static void value_q8(const void *block, size_t n_pos, const float *p, size_t ldp
 {
     _Alignas(32) int16_t u[ROWS][PN_KV_CHUNK];
     float step[ROWS] = { 0 };
+    __m256 d_v[PN_KV_CHUNK / 8];
+    for (size_t i = 0; i < PN_KV_CHUNK / 8; i++)
+        d_v[i] = _mm256_and_ps(
+            _mm256_cvtph_ps(_mm_load_si128((const __m128i *)((const char *)block + 16 * i))),
+            lanes_8(n_pos, 8 * i));
     for (size_t r = 0; r < n_row; r++)
-        step[r] = weights_q8(u[r], p + r * ldp, block, n_pos);
+        step[r] = weights_q8(u[r], p + r * ldp, d_v);
     for (size_t r = n_row; r < ROWS; r++)
         memset(u[r], 0, sizeof u[r]);
     const char *const v = (const char *)block + PN_KV_CHUNK * 2;

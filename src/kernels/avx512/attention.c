@@ -206,14 +206,13 @@ static void score_q8(const void *tile, size_t n_block, const void *q, size_t q_s
     }
 }
 
-/* u [128] = rne(p * d_v * 32767 / max), the positions from n_pos on 0; returns the float step. */
-INLINE float weights_q8(int16_t *u, const float *p, const char *scale, size_t n_pos)
+/* u [128] = rne(p * d_v * 32767 / max); returns the float step. d_v is 0 from n_pos on. */
+INLINE float weights_q8(int16_t *u, const float *p, const __m512 *d_v)
 {
     __m512 w[8], w_max = _mm512_setzero_ps();
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++) {
-        const __mmask16 mask = n_pos > 16 * i ? lanes_16(n_pos, 16 * i) : 0;
-        w[i] = _mm512_maskz_mul_ps(mask, _mm512_loadu_ps(p + 16 * i), load_f16(scale + 32 * i));
+        w[i] = _mm512_mul_ps(_mm512_loadu_ps(p + 16 * i), d_v[i]);
         w_max = _mm512_max_ps(w[i], w_max);
     }
     const float top = _mm512_reduce_max_ps(w_max);
@@ -268,8 +267,13 @@ static void value_q8(const void *block, size_t n_pos, const float *p, size_t ldp
 {
     _Alignas(64) int16_t u[ROWS][PN_KV_CHUNK];
     float step[ROWS] = { 0 };
+    __m512 d_v[8];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++)
+        d_v[i] = _mm512_maskz_mov_ps(n_pos > 16 * i ? lanes_16(n_pos, 16 * i) : 0,
+                                     load_f16((const char *)block + 32 * i));
     for (size_t r = 0; r < n_row; r++)
-        step[r] = weights_q8(u[r], p + r * ldp, block, n_pos);
+        step[r] = weights_q8(u[r], p + r * ldp, d_v);
     const size_t n_pair = (n_pos + 1) / 2;
     for (size_t line = 0; line < PN_KV_CHUNK * 2; line += 64)
         _mm_prefetch((const char *)next + PN_KV_CHUNK * 32 + line, _MM_HINT_T0);
