@@ -56,7 +56,11 @@ typedef bool pn_all_finite_fn(const float *x, size_t n);
 /* Causal depthwise convolution and SiLU of n_tok tokens, channels [c0, c1) of n_ch.
  *   y [n_tok][n_ch], x [n_tok][n_ch]; w [n_ch][n_conv] oldest tap first;
  *   window [n_conv - 1][n_ch]: the inputs before token 0, oldest row first; updated to the last
- *   n_conv - 1 inputs. Each output: one fma chain from +0, oldest tap first, then silu. */
+ *   n_conv - 1 inputs. Each output: one fma chain from +0, oldest tap first, then silu.
+ * 1 <= n_conv <= PN_CONV_MAX; y, x and window do not overlap. */
+enum {
+    PN_CONV_MAX = 64 /* taps; the architecture uses 4 */
+};
 typedef void pn_conv_silu_fn(float *y, const float *x, float *window, const float *w, size_t n_tok,
                              size_t n_ch, size_t n_conv, size_t c0, size_t c1);
 

@@ -9,6 +9,9 @@
 static void (*const checks[])(kt *) = {
     check_quantize,
     check_qmv,
+    check_vector,
+    check_norm,
+    check_delta_net,
 };
 
 static const char *setting(const char *name)

@@ -1,5 +1,6 @@
 /* The avx2 level's slots of the kernel table. */
 #include "kernels/avx2/avx2.h"
+#include "kernels/avx2/floats_avx2.h"
 
 #define SET(k, type, name) \
     ((k)->qmv[type] = pn_qmv_##name##_avx2, (k)->gemm[type] = pn_gemm_##name##_avx2)
@@ -24,4 +25,8 @@ void pn_kernels_init_avx2(pn_kernels *k)
     SET(k, PN_TYPE_Q5_1, q5_1);
     SET(k, PN_TYPE_IQ4_NL, iq4_nl);
     SET(k, PN_TYPE_MXFP4, mxfp4);
+    pn_norm_init_avx2(k);
+    pn_vector_init_avx2(k);
+    pn_delta_net_init_avx2(k);
+    pn_qmv_f_init_avx2(k);
 }

@@ -1,0 +1,19 @@
+/* Float matrices times float activations, 8 lanes at a time. */
+#include "kernels/avx2/floats_avx2.h"
+
+typedef __m256 vec;
+#define V(op) pn_v8_##op
+enum {
+    N_LANE = 8,
+    N_ROW = 2, /* rows of one column's product */
+    T_ROW = 3, /* the tile of many columns */
+    T_COL = 2,
+    T_VEC = 2
+};
+
+#include "kernels/wide/qmv_f.inc.h"
+
+void pn_qmv_f_init_avx2(pn_kernels *k)
+{
+    init(k);
+}

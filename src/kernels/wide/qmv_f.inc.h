@@ -1,0 +1,169 @@
+/* F32, F16 and BF16 matrices times float activations; see scalar/qmv_f.c for the formula.
+ *
+ * One column: N_ROW rows at once, which share the loads of x and hide the fma's latency; bound by
+ * memory. Many columns: tiles of T_ROW x T_COL outputs whose accumulators, T_VEC vectors each, stay
+ * in registers while a strip of the 32 chains runs over the whole row; bound by the fma ports.
+ * Columns are taken in batches whose activations fit the second-level cache. */
+#ifndef PN_KERNELS_WIDE_QMV_F_INC_H
+#define PN_KERNELS_WIDE_QMV_F_INC_H
+
+#include "kernels/wide/wide.h"
+
+enum {
+    N_CHAIN = 32,
+    N_PART = N_CHAIN / N_LANE, /* vectors of an output's chains */
+    N_STRIP = T_VEC * N_LANE,
+    BATCH_BYTES = 256 * 1024 /* of activations; half of the smallest second-level cache */
+};
+
+typedef vec load_fn(const void *p, size_t r);
+
+/* y[0..n_row) = rows . x for n_row <= N_ROW rows, a constant. */
+PN_INLINE void dot_rows(load_fn *load, size_t bytes, const uint8_t *w, size_t row_bytes,
+                        size_t n_row, const float *x, size_t n, float *y)
+{
+    vec acc[N_ROW][N_PART];
+    for (size_t r = 0; r < N_ROW; r++)
+        for (size_t v = 0; v < N_PART; v++)
+            acc[r][v] = V(set1)(0.0f);
+    size_t i = 0;
+    for (; i + N_CHAIN <= n; i += N_CHAIN)
+        for (size_t v = 0; v < N_PART; v++) {
+            const size_t at = i + v * N_LANE;
+            const vec xv = V(load)(x + at, N_LANE);
+            for (size_t r = 0; r < n_row; r++) {
+                const uint8_t *const p = w + r * row_bytes + at * bytes;
+                if (at * bytes % 64 ==
+                    0) /* the same place N_ROW rows on; past the end it is void */
+                    _mm_prefetch((const char *)p + N_ROW * row_bytes, _MM_HINT_T0);
+                acc[r][v] = V(fma)(load(p, N_LANE), xv, acc[r][v]);
+            }
+        }
+    for (size_t v = 0; v < N_PART && i < n; v++, i += N_LANE) {
+        const size_t rest = n - i < N_LANE ? n - i : N_LANE;
+        const vec xv = V(load)(x + i, rest);
+        for (size_t r = 0; r < n_row; r++) {
+            const vec wv = load(w + r * row_bytes + i * bytes, rest);
+            acc[r][v] = V(fma_first)(wv, xv, acc[r][v], rest);
+        }
+    }
+    for (size_t r = 0; r < n_row; r++)
+        y[r] = V(tree)(V(fold32)(acc[r]));
+}
+
+PN_INLINE void qmv(load_fn *load, size_t bytes, const uint8_t *w, size_t row_bytes, size_t n_row,
+                   const float *x, size_t n, float *y)
+{
+    size_t r = 0;
+    for (; r + N_ROW <= n_row; r += N_ROW)
+        dot_rows(load, bytes, w + r * row_bytes, row_bytes, N_ROW, x, n, y + r);
+    for (; r < n_row; r++)
+        dot_rows(load, bytes, w + r * row_bytes, row_bytes, 1, x, n, y + r);
+}
+
+/* One strip of a tile's chains, lanes [l0, l0 + N_STRIP) of each 32, into chain[row][col]. */
+PN_INLINE void tile_strip(load_fn *load, size_t bytes, const uint8_t *const *w,
+                          const float *const *x, size_t n, size_t l0,
+                          float chain[T_ROW][T_COL][N_CHAIN])
+{
+    vec acc[T_ROW][T_COL][T_VEC];
+    for (size_t r = 0; r < T_ROW; r++)
+        for (size_t c = 0; c < T_COL; c++)
+            for (size_t v = 0; v < T_VEC; v++)
+                acc[r][c][v] = V(set1)(0.0f);
+    size_t i = l0;
+    for (; i + N_STRIP <= n; i += N_CHAIN)
+        for (size_t v = 0; v < T_VEC; v++) {
+            const size_t at = i + v * N_LANE;
+            vec xv[T_COL];
+            for (size_t c = 0; c < T_COL; c++)
+                xv[c] = V(load)(x[c] + at, N_LANE);
+            for (size_t r = 0; r < T_ROW; r++) {
+                const vec wv = load(w[r] + at * bytes, N_LANE);
+                for (size_t c = 0; c < T_COL; c++)
+                    acc[r][c][v] = V(fma)(wv, xv[c], acc[r][c][v]);
+            }
+        }
+    for (size_t v = 0; v < T_VEC && i < n; v++, i += N_LANE) {
+        const size_t rest = n - i < N_LANE ? n - i : N_LANE;
+        for (size_t r = 0; r < T_ROW; r++)
+            for (size_t c = 0; c < T_COL; c++)
+                acc[r][c][v] = V(fma_first)(load(w[r] + i * bytes, rest), V(load)(x[c] + i, rest),
+                                            acc[r][c][v], rest);
+    }
+    for (size_t r = 0; r < T_ROW; r++)
+        for (size_t c = 0; c < T_COL; c++)
+            for (size_t v = 0; v < T_VEC; v++)
+                V(store)(chain[r][c] + l0 + v * N_LANE, N_LANE, acc[r][c][v]);
+}
+
+/* The tile of n_row <= T_ROW rows and n_col <= T_COL columns; missing ones repeat the last. */
+PN_INLINE void tile(load_fn *load, size_t bytes, const uint8_t *w, size_t row_bytes, size_t n_row,
+                    const void *const *x, float *const *y, size_t row, size_t n_col, size_t n)
+{
+    float chain[T_ROW][T_COL][N_CHAIN];
+    const uint8_t *wr[T_ROW];
+    const float *xc[T_COL];
+    for (size_t r = 0; r < T_ROW; r++)
+        wr[r] = w + (r < n_row ? r : n_row - 1) * row_bytes;
+    for (size_t c = 0; c < T_COL; c++)
+        xc[c] = x[c < n_col ? c : n_col - 1];
+    for (size_t l0 = 0; l0 < N_CHAIN; l0 += N_STRIP)
+        tile_strip(load, bytes, wr, xc, n, l0, chain);
+    for (size_t r = 0; r < n_row; r++)
+        for (size_t c = 0; c < n_col; c++) {
+            vec v[N_PART];
+            for (size_t p = 0; p < N_PART; p++)
+                v[p] = V(load)(chain[r][c] + p * N_LANE, N_LANE);
+            y[c][row + r] = V(tree)(V(fold32)(v));
+        }
+}
+
+PN_INLINE void gemm(load_fn *load, size_t bytes, const uint8_t *w, size_t row_bytes, size_t n_row,
+                    const void *const *x, float *const *y, size_t n_col, size_t n)
+{
+    const size_t fit = BATCH_BYTES / (4 * n + 1) / T_COL * T_COL;
+    const size_t batch = fit ? fit : T_COL;
+    for (size_t c0 = 0; c0 < n_col; c0 += batch) {
+        const size_t c1 = n_col - c0 < batch ? n_col : c0 + batch;
+        for (size_t r = 0; r < n_row; r += T_ROW)
+            for (size_t c = c0; c < c1; c += T_COL)
+                tile(load, bytes, w + r * row_bytes, row_bytes,
+                     n_row - r < T_ROW ? n_row - r : T_ROW, x + c, y + c, r,
+                     c1 - c < T_COL ? c1 - c : T_COL, n);
+    }
+}
+
+#define DEFINE(name, bytes)                                                                        \
+    static pn_qmv_rows_fn qmv_##name;                                                              \
+    static void qmv_##name(const void *w, size_t row_bytes, size_t n_row, const void *x, size_t n, \
+                           float *y)                                                               \
+    {                                                                                              \
+        qmv(V(load_##name), bytes, w, row_bytes, n_row, x, n, y);                                  \
+    }                                                                                              \
+    static pn_gemm_fn gemm_##name;                                                                 \
+    static void gemm_##name(const void *w, size_t row_bytes, size_t n_row, const void *const *x,   \
+                            float *const *y, size_t n_col, size_t n, void *scratch)                \
+    {                                                                                              \
+        (void)scratch;                                                                             \
+        if (n_col == 1)                                                                            \
+            qmv_##name(w, row_bytes, n_row, x[0], n, y[0]);                                        \
+        else                                                                                       \
+            gemm(V(load_##name), bytes, w, row_bytes, n_row, x, y, n_col, n);                      \
+    }
+
+DEFINE(f32, 4)
+DEFINE(f16, 2)
+DEFINE(bf16, 2)
+
+static void init(pn_kernels *k)
+{
+    k->qmv[PN_TYPE_F32] = qmv_f32;
+    k->qmv[PN_TYPE_F16] = qmv_f16;
+    k->qmv[PN_TYPE_BF16] = qmv_bf16;
+    k->gemm[PN_TYPE_F32] = gemm_f32;
+    k->gemm[PN_TYPE_F16] = gemm_f16;
+    k->gemm[PN_TYPE_BF16] = gemm_bf16;
+}
+
+#endif
