@@ -61,6 +61,13 @@ PN_INLINE __m256 pn_v8_max(__m256 a, __m256 b)
 {
     return _mm256_max_ps(a, b);
 }
+/* The largest lane. */
+PN_INLINE float pn_v8_max_lane(__m256 v)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
 /* a * b + c, a * b - c, rounded once */
 PN_INLINE __m256 pn_v8_fma(__m256 a, __m256 b, __m256 c)
 {

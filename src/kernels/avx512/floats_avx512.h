@@ -55,6 +55,11 @@ PN_INLINE __m512 pn_v16_max(__m512 a, __m512 b)
 {
     return _mm512_max_ps(a, b);
 }
+/* The largest lane. */
+PN_INLINE float pn_v16_max_lane(__m512 v)
+{
+    return _mm512_reduce_max_ps(v);
+}
 /* a * b + c, a * b - c, rounded once */
 PN_INLINE __m512 pn_v16_fma(__m512 a, __m512 b, __m512 c)
 {

@@ -4,10 +4,12 @@
  * taps stay in the first-level cache. Bound by silu's division and fma ports.
  *
  * Recurrence: columns are independent, so a block of N_BLOCK columns runs through all tokens while
- * its part of the state (n_k rows of N_BLOCK floats) lies in the first-level cache. One pass over
- * it writes token t and, in the same visit, decays and reads for token t + 1: per element one load,
- * one store, three fma and a multiply, so the fma ports are the bound. Registers per block: 4
- * chains of pred and 4 of y per vector, delta, three broadcasts. */
+ * its part of the state lies in the first-level cache, packed: n_k rows of N_BLOCK floats. (Where
+ * it lies in the state, rows are a power of two apart and would share a few sets of the cache.)
+ * One pass over it writes token t and, in the same visit, decays and reads for token t + 1: per
+ * element one load, one store, three fma and a multiply, so the fma ports are the bound. Registers
+ * per block: 4 chains of pred and 4 of y per vector, delta, three broadcasts. The first pass reads
+ * from the state, the last writes to it. */
 #ifndef PN_KERNELS_WIDE_DELTA_NET_INC_H
 #define PN_KERNELS_WIDE_DELTA_NET_INC_H
 
@@ -16,8 +18,15 @@
 enum {
     N_CHUNK = 128, /* channels; times PN_CONV_MAX taps on the stack: 32 KiB at most */
     N_BLOCK = N_BLOCK_VEC * N_LANE,
+    N_PACKED = 256,   /* most rows that are packed: on the stack 32 KiB at 512 bits */
     PREFETCH_ROWS = 8 /* of the state, ahead: more than the lines in flight of one core */
 };
+
+/* Rows of a block of columns. */
+typedef struct rows {
+    float *at;
+    size_t stride;
+} rows;
 
 /* taps[j * N_CHUNK + c] = w[c][j] for n channels, the rest of the last vector undefined. */
 static void transpose_taps(float *taps, const float *w, size_t n, size_t n_conv)
@@ -88,9 +97,10 @@ PN_INLINE size_t part(size_t r, size_t v)
     return r <= v * N_LANE ? 0 : r - v * N_LANE < N_LANE ? r - v * N_LANE : N_LANE;
 }
 
-/* Decays the r columns of the block at s in place and reads them: pred. */
-PN_INLINE void decay_read(float *s, size_t n_v, size_t n_k, size_t r, float decay, const float *k,
-                          bool is_first_block, vec *pred)
+/* dst = decay * src in r columns, and reads it: pred. With prefetch > 0, whole rows of src of that
+ * many floats are fetched ahead. */
+PN_INLINE void decay_read(rows src, rows dst, size_t n_k, size_t r, float decay, const float *k,
+                          size_t prefetch, vec *pred)
 {
     vec acc[N_BLOCK_VEC][4];
     for (size_t v = 0; v < N_BLOCK_VEC; v++)
@@ -99,14 +109,14 @@ PN_INLINE void decay_read(float *s, size_t n_v, size_t n_k, size_t r, float deca
     const vec e = V(set1)(decay);
     for (size_t i = 0; i < n_k; i += 4)
         for (size_t c = 0; c < 4; c++) {
-            float *const row = s + (i + c) * n_v;
+            const float *const from = src.at + (i + c) * src.stride;
+            float *const to = dst.at + (i + c) * dst.stride;
             const vec kv = V(set1)(k[i + c]);
-            if (is_first_block && i + c + PREFETCH_ROWS < n_k)
-                for (size_t j = 0; j < n_v; j += 16)
-                    _mm_prefetch((const char *)(row + PREFETCH_ROWS * n_v + j), _MM_HINT_T0);
+            for (size_t j = 0; j < prefetch && i + c + PREFETCH_ROWS < n_k; j += 16)
+                _mm_prefetch((const char *)(from + PREFETCH_ROWS * src.stride + j), _MM_HINT_T0);
             for (size_t v = 0; v < N_BLOCK_VEC; v++) {
-                const vec d = V(mul)(e, V(load)(row + v * N_LANE, part(r, v)));
-                V(store)(row + v * N_LANE, part(r, v), d);
+                const vec d = V(mul)(e, V(load)(from + v * N_LANE, part(r, v)));
+                V(store)(to + v * N_LANE, part(r, v), d);
                 acc[v][c] = V(fma)(d, kv, acc[v][c]);
             }
         }
@@ -114,29 +124,35 @@ PN_INLINE void decay_read(float *s, size_t n_v, size_t n_k, size_t r, float deca
         pred[v] = join4(acc[v]);
 }
 
-/* Writes delta into the decayed block and reads y; with a next token also decays and reads for
- * it, leaving its pred. */
-PN_INLINE void write_read(float *s, size_t n_v, size_t n_k, size_t r, const float *k,
-                          const vec *delta, const float *q, vec *y, bool has_next, float next_decay,
-                          const float *next_k, vec *next_pred)
+/* One token of a block: what write_read needs. */
+typedef struct token {
+    const float *q, *k;
+    float decay;
+} token;
+
+/* dst = src + k delta, and reads it: y. With a next token, dst is then decayed and read for it:
+ * next_pred. */
+PN_INLINE void write_read(rows src, rows dst, size_t n_k, size_t r, const token *now,
+                          const vec *delta, vec *y, const token *next, vec *next_pred)
 {
     vec out[N_BLOCK_VEC][4], acc[N_BLOCK_VEC][4];
     for (size_t v = 0; v < N_BLOCK_VEC; v++)
         for (size_t c = 0; c < 4; c++)
             out[v][c] = acc[v][c] = V(set1)(0.0f);
-    const vec e = V(set1)(next_decay);
+    const vec e = V(set1)(next ? next->decay : 1.0f);
     for (size_t i = 0; i < n_k; i += 4)
         for (size_t c = 0; c < 4; c++) {
-            float *const row = s + (i + c) * n_v;
-            const vec kv = V(set1)(k[i + c]), qv = V(set1)(q[i + c]);
+            const float *const from = src.at + (i + c) * src.stride;
+            float *const to = dst.at + (i + c) * dst.stride;
+            const vec kv = V(set1)(now->k[i + c]), qv = V(set1)(now->q[i + c]);
             for (size_t v = 0; v < N_BLOCK_VEC; v++) {
-                vec d = V(fma)(kv, delta[v], V(load)(row + v * N_LANE, part(r, v)));
+                vec d = V(fma)(kv, delta[v], V(load)(from + v * N_LANE, part(r, v)));
                 out[v][c] = V(fma)(d, qv, out[v][c]);
-                if (has_next) {
+                if (next) {
                     d = V(mul)(e, d);
-                    acc[v][c] = V(fma)(d, V(set1)(next_k[i + c]), acc[v][c]);
+                    acc[v][c] = V(fma)(d, V(set1)(next->k[i + c]), acc[v][c]);
                 }
-                V(store)(row + v * N_LANE, part(r, v), d);
+                V(store)(to + v * N_LANE, part(r, v), d);
             }
         }
     for (size_t v = 0; v < N_BLOCK_VEC; v++) {
@@ -145,24 +161,33 @@ PN_INLINE void write_read(float *s, size_t n_v, size_t n_k, size_t r, const floa
     }
 }
 
-/* All tokens of the r columns from j on. */
-PN_INLINE void delta_block(const pn_delta_args *a, size_t j, size_t r)
+static token token_get(const pn_delta_args *a, size_t t)
 {
-    float *const s = a->state + j;
+    return (token){ a->q + t * a->qk_stride, a->k + t * a->qk_stride,
+                    pn_exp(a->g[t * a->gate_stride]) };
+}
+
+/* All tokens of the r columns from j on; work: where they lie in between. */
+PN_INLINE void delta_block(const pn_delta_args *a, size_t j, size_t r, rows work)
+{
+    const rows state = { a->state + j, a->n_v };
+    const size_t n_k = a->n_k;
     vec pred[N_BLOCK_VEC], delta[N_BLOCK_VEC], y[N_BLOCK_VEC];
-    decay_read(s, a->n_v, a->n_k, r, pn_exp(a->g[0]), a->k, j == 0, pred);
+    token now = token_get(a, 0);
+    decay_read(state, work, n_k, r, now.decay, now.k, j == 0 ? a->n_v : 0, pred);
     for (size_t t = 0; t < a->n_tok; t++) {
-        const float *const k = a->k + t * a->qk_stride, *const q = a->q + t * a->qk_stride;
         const vec beta = V(set1)(a->beta[t * a->gate_stride]), scale = V(set1)(a->scale);
         for (size_t v = 0; v < N_BLOCK_VEC; v++) {
             const vec x = V(load)(a->v + t * a->v_stride + j + v * N_LANE, part(r, v));
             delta[v] = V(mul)(V(sub)(x, pred[v]), beta);
         }
-        if (t + 1 < a->n_tok)
-            write_read(s, a->n_v, a->n_k, r, k, delta, q, y, true,
-                       pn_exp(a->g[(t + 1) * a->gate_stride]), k + a->qk_stride, pred);
-        else
-            write_read(s, a->n_v, a->n_k, r, k, delta, q, y, false, 0.0f, NULL, pred);
+        if (t + 1 < a->n_tok) {
+            const token next = token_get(a, t + 1);
+            write_read(work, work, n_k, r, &now, delta, y, &next, pred);
+            now = next;
+        } else {
+            write_read(work, state, n_k, r, &now, delta, y, NULL, pred);
+        }
         for (size_t v = 0; v < N_BLOCK_VEC; v++)
             V(store)(a->y + t * a->y_stride + j + v * N_LANE, part(r, v), V(mul)(scale, y[v]));
     }
@@ -170,12 +195,14 @@ PN_INLINE void delta_block(const pn_delta_args *a, size_t j, size_t r)
 
 static void delta_block_full(const pn_delta_args *a, size_t j)
 {
-    delta_block(a, j, N_BLOCK);
+    _Alignas(64) float packed[N_PACKED * N_BLOCK];
+    delta_block(a, j, N_BLOCK, (rows){ packed, N_BLOCK });
 }
 
+/* Columns that fill no block, or too many rows for packing. */
 static void delta_block_part(const pn_delta_args *a, size_t j, size_t r)
 {
-    delta_block(a, j, r);
+    delta_block(a, j, r, (rows){ a->state + j, a->n_v });
 }
 
 static pn_delta_rule_fn delta_rule;
@@ -184,10 +211,10 @@ static void delta_rule(const pn_delta_args *a)
     if (!a->n_tok)
         return;
     size_t j = 0;
-    for (; j + N_BLOCK <= a->n_v; j += N_BLOCK)
+    for (; j + N_BLOCK <= a->n_v && a->n_k <= N_PACKED; j += N_BLOCK)
         delta_block_full(a, j);
-    if (j < a->n_v)
-        delta_block_part(a, j, a->n_v - j);
+    for (; j < a->n_v; j += N_BLOCK)
+        delta_block_part(a, j, a->n_v - j < N_BLOCK ? a->n_v - j : N_BLOCK);
 }
 
 static void init(pn_kernels *k)

@@ -131,10 +131,7 @@ static float maximum(const float *x, size_t n)
     size_t i = 0;
     for (; i + N_LANE <= n; i += N_LANE)
         m = V(max)(m, V(load)(x + i, N_LANE));
-    float lane[N_LANE], max = x[0];
-    V(store)(lane, N_LANE, m);
-    for (size_t l = 0; l < N_LANE; l++)
-        max = pn_max(max, lane[l]);
+    float max = V(max_lane)(m);
     for (; i < n; i++)
         max = pn_max(max, x[i]);
     return max;
