@@ -18,6 +18,9 @@ static const command commands[] = {
     { "inspect", PN_CMD_INSPECT, "MODEL [options]",
       "Shows what is in a model file, what it needs and what is not supported.", 0, 1,
       pn_cmd_inspect },
+    { "render", PN_CMD_RENDER, "[-m MODEL] [-f REQUEST.json]",
+      "Prints the prompt that the model's chat template makes of a request's messages.", 0, 0,
+      pn_cmd_render },
 };
 
 enum {

@@ -28,7 +28,7 @@ static const char *const words[] = {
     "\n",
 };
 
-/* Length of the run of words at s; the long texts about tools and effort are known by their ends. */
+/* Length of the run of words at s; the long ones, on tools and effort, are known by their ends. */
 static size_t eat(const char *s, size_t len)
 {
     static const char *const longs[][2] = {
