@@ -1,11 +1,25 @@
 /* The avx512 level's slots of the kernel table. */
-#include "kernels/avx512/avx512.h"
 #include "kernels/avx512/floats_avx512.h"
+#include "kernels/avx512/gemm_tile.h"
+
+static size_t gemm_scratch_bytes(size_t n)
+{
+    const pn_gemm_tile largest = {
+        .rows = MR, .cols = NR, .depth = TILE_DEPTH, .step_bytes = STEP_BYTES_MAX
+    };
+    return pn_gemm_loop_scratch_bytes(&largest, n);
+}
 
 void pn_kernels_init_avx512(pn_kernels *k)
 {
+    k->gemm_rows = MR;
+    k->gemm_scratch_bytes = gemm_scratch_bytes;
+    k->quantize_q8k = pn_quantize_q8k_avx512;
+    k->quantize_q8b = pn_quantize_q8b_avx512;
     pn_qmv_k_init_avx512(k);
     pn_qmv_b_init_avx512(k);
+    pn_gemm_k_init_avx512(k);
+    pn_gemm_b_init_avx512(k);
     pn_attn_init_avx512(&k->attn);
     pn_norm_init_avx512(k);
     pn_vector_init_avx512(k);

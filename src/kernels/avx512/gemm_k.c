@@ -1,0 +1,195 @@
+/* Matrix times columns for the 256-weight types: 32 rows are unpacked once into a tile, then one
+ * micro-kernel of 32 rows x up to 6 columns runs for all of them.
+ *
+ * Tile, per superblock, two vectors v of 16 rows: 64 dwords of weights as unsigned bytes, group
+ * scales as int32, minima as int16 pairs that meet the activations' bsum, d and dmin. For signed
+ * types the pairs are -2^off_shift * scale, which takes off what raised the weights.
+ *
+ * Micro-kernel, per column and 16 rows: 64 vpdpbusd a superblock; sum * (scale * sub-scale) per
+ * group; 8 vpdpwssd for the minima; one float step. A column's dword is broadcast once for both
+ * vectors: (2 + 6) loads for 12 vpdpbusd, where 16 rows x 12 columns would need 13.
+ * Registers: 12 sums, 12 isum, 2 weights, 1 broadcast, 2 scales. */
+#include "kernels/avx512/gemm_tile.h"
+#include "kernels/avx512/unpack_k.h"
+
+typedef struct pn_step_k { /* one superblock of MR rows */
+    __m512i q[64][MV];
+    __m512i mn[8][MV];
+    __m512 d[MV], dmin[MV];
+    __m512i sc[16][MV]; /* [8] for groups of 32 */
+} pn_step_k;
+
+_Static_assert(sizeof(pn_step_k) == STEP_BYTES_MAX, "scratch is planned for it");
+
+PN_INLINE size_t step_bytes(pn_format_k f)
+{
+    return offsetof(pn_step_k, sc) + 256 / (size_t)f.group * MV * sizeof(__m512i);
+}
+
+PN_INLINE void unpack_step(pn_format_k f, const uint8_t *const *row, size_t off, pn_step_k *t,
+                           int v)
+{
+    pn_head_k h;
+    f.head(row, off, &h);
+    const __m512i *const mn = f.is_signed ? h.sc : h.mn;
+    t->d[v] = h.d;
+    t->dmin[v] = f.is_signed ? _mm512_setzero_ps() : h.dmin;
+    const int per32 = 32 / f.group;
+#pragma GCC unroll 16
+    for (int g = 0; g < 8 * per32; g++)
+        t->sc[g][v] = pn_byte32(h.sc[g / 4], g % 4, f.is_signed);
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+        const int b = per32 * g;
+        __m512i pair = pn_byte_pair(mn[b / 4], b % 4, (b + per32 - 1) % 4, f.is_signed);
+        if (f.is_signed)
+            pair = _mm512_sub_epi16(_mm512_setzero_si512(),
+                                    _mm512_slli_epi16(pair, (unsigned)f.off_shift));
+        t->mn[g][v] = pair;
+    }
+    pn_carry_k carry;
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        __m512i q[2][8];
+        f.chunk(row, off, c, &carry, q);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            t->q[8 * f.group_of(c, i / 8) + i % 8][v] = q[i / 8][i % 8];
+    }
+}
+
+PN_INLINE void unpack(pn_format_k f, void *tile, const uint8_t *const *row, size_t n)
+{
+    for (size_t ib = 0; ib < n / PN_QK; ib++) {
+        pn_step_k *const t = (pn_step_k *)((uint8_t *)tile + ib * step_bytes(f));
+        for (int v = 0; v < MV; v++)
+            unpack_step(f, row + 16 * v, ib * f.block_bytes, t, v);
+    }
+}
+
+/* s[c][v] += the n dwords of the superblock from k0 on. */
+PN_INLINE void dot_dwords(const pn_step_k *t, const pn_q8k *const *x, int nc, int k0, int n,
+                          __m512i s[NR][MV])
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) {
+        const __m512i w0 = t->q[k0 + i][0], w1 = t->q[k0 + i][1];
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++) {
+            const __m512i a = pn_bcast32(x[c]->q + 4 * (k0 + i));
+            s[c][0] = _mm512_dpbusd_epi32(s[c][0], w0, a);
+            s[c][1] = _mm512_dpbusd_epi32(s[c][1], w1, a);
+        }
+    }
+}
+
+/* acc of MR rows and nc columns goes on over one superblock. */
+PN_INLINE void micro_step(pn_format_k f, const pn_step_k *t, const pn_q8k *const *x, int nc,
+                          float *const *acc, bool is_first)
+{
+    int32_t s32[NR][8]; /* the sub-scales, wide */
+    __m512i isum[NR][MV], imin[NR][MV];
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        _mm256_storeu_si256((void *)s32[c],
+                            _mm256_cvtepi16_epi32(_mm_loadu_si128((const void *)x[c]->s)));
+        isum[c][0] = isum[c][1] = _mm512_setzero_si512();
+    }
+    for (int g = 0; g < 8; g++) {
+        __m512i s[NR][MV] = { 0 };
+        if (f.group == 32) {
+            dot_dwords(t, x, nc, 8 * g, 8, s);
+#pragma GCC unroll 6
+            for (int c = 0; c < nc; c++) {
+                const __m512i sub = pn_bcast32(&s32[c][g]);
+#pragma GCC unroll 2
+                for (int v = 0; v < MV; v++)
+                    isum[c][v] = _mm512_add_epi32(
+                        isum[c][v],
+                        _mm512_mullo_epi32(s[c][v], _mm512_mullo_epi32(t->sc[g][v], sub)));
+            }
+        } else {
+            dot_dwords(t, x, nc, 8 * g, 4, s);
+            __m512i p[NR][MV];
+#pragma GCC unroll 6
+            for (int c = 0; c < nc; c++)
+#pragma GCC unroll 2
+                for (int v = 0; v < MV; v++) {
+                    p[c][v] = _mm512_mullo_epi32(s[c][v], t->sc[2 * g][v]);
+                    s[c][v] = _mm512_setzero_si512();
+                }
+            dot_dwords(t, x, nc, 8 * g + 4, 4, s);
+#pragma GCC unroll 6
+            for (int c = 0; c < nc; c++) {
+                const __m512i sub = pn_bcast32(&s32[c][g]);
+#pragma GCC unroll 2
+                for (int v = 0; v < MV; v++) {
+                    p[c][v] =
+                        _mm512_add_epi32(p[c][v], _mm512_mullo_epi32(s[c][v], t->sc[2 * g + 1][v]));
+                    isum[c][v] = _mm512_add_epi32(isum[c][v], _mm512_mullo_epi32(p[c][v], sub));
+                }
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++)
+        for (int v = 0; v < MV; v++)
+            imin[c][v] = f.is_signed ? isum[c][v] : _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++)
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++) {
+            const __m512i b = pn_bcast32(x[c]->bsum + 2 * g);
+            imin[c][0] = _mm512_dpwssd_epi32(imin[c][0], t->mn[g][0], b);
+            imin[c][1] = _mm512_dpwssd_epi32(imin[c][1], t->mn[g][1], b);
+        }
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        const __m512 d_act = _mm512_set1_ps(x[c]->d);
+#pragma GCC unroll 2
+        for (int v = 0; v < MV; v++) {
+            const __m512 a = is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[c] + 16 * v);
+            __m512 r;
+            if (f.is_signed)
+                r = _mm512_mul_ps(t->d[v], _mm512_cvtepi32_ps(imin[c][v]));
+            else
+                r = _mm512_fmsub_ps(t->d[v], _mm512_cvtepi32_ps(isum[c][v]),
+                                    _mm512_mul_ps(t->dmin[v], _mm512_cvtepi32_ps(imin[c][v])));
+            _mm512_storeu_ps(acc[c] + 16 * v, _mm512_fmadd_ps(d_act, r, a));
+        }
+    }
+}
+
+PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, float *const *acc,
+                     size_t n, bool is_first, int nc)
+{
+    const pn_q8k *xk[NR];
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++)
+        xk[c] = x[c];
+    for (size_t ib = 0; ib < n / PN_QK; ib++) {
+        const pn_step_k *const t = (const pn_step_k *)((const uint8_t *)tile + ib * step_bytes(f));
+        micro_step(f, t, xk, nc, acc, is_first && ib == 0);
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++)
+            xk[c]++;
+    }
+}
+
+#define DEFINE(name) PN_DEFINE_GEMM(micro, unpack, step_bytes, PN_FORMAT_K, PN_QK, name)
+DEFINE(q4_k)
+DEFINE(q5_k)
+DEFINE(q6_k)
+DEFINE(q3_k)
+DEFINE(q2_k)
+DEFINE(iq4_xs)
+
+void pn_gemm_k_init_avx512(pn_kernels *k)
+{
+    k->gemm[PN_TYPE_Q4_K] = gemm_q4_k;
+    k->gemm[PN_TYPE_Q5_K] = gemm_q5_k;
+    k->gemm[PN_TYPE_Q6_K] = gemm_q6_k;
+    k->gemm[PN_TYPE_Q3_K] = gemm_q3_k;
+    k->gemm[PN_TYPE_Q2_K] = gemm_q2_k;
+    k->gemm[PN_TYPE_IQ4_XS] = gemm_iq4_xs;
+}

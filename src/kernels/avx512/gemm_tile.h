@@ -1,0 +1,70 @@
+/* The avx512 level's gemm tile, 32 rows x up to 6 columns, and what defines a type's slot from it. */
+#ifndef PN_KERNELS_AVX512_GEMM_TILE_H
+#define PN_KERNELS_AVX512_GEMM_TILE_H
+
+#include "kernels/avx512/avx512.h"
+#include "kernels/gemm_loop.h"
+
+/* Measured as the best of 16 x 12, 16 x 8, 32 x 4 and 32 x 6; deeper slices than the first cache
+ * level holds cost nothing, as the tile is read in address order. */
+enum {
+    MV = 2,                 /* vectors of 16 rows */
+    MR = 16 * MV,           /* rows of a tile */
+    NR = 6,                 /* its columns */
+    TILE_DEPTH = 2048,      /* weights of a row: a tile of 92 KB at most, in the second level */
+    STEP_BYTES_MAX = 11520, /* of a tile's 256 weights, any type */
+    COLS_BY_QMV = 2         /* up to here decode's kernel, column by column, is faster */
+};
+
+/* gemm by the tile, or by qmv on as many rows as stay in the first cache level. */
+static inline void pn_gemm_tile_or_qmv(const pn_gemm_tile *t, pn_qmv_rows_fn *qmv, const void *w,
+                                       size_t row_bytes, size_t n_row, const void *const *x,
+                                       float *const *y, size_t n_col, size_t n, void *scratch)
+{
+    if (n_col > COLS_BY_QMV) {
+        pn_gemm_loop(t, w, row_bytes, n_row, x, y, n_col, n, scratch);
+        return;
+    }
+    for (size_t r0 = 0; r0 < n_row; r0 += MR)
+        for (size_t c = 0; c < n_col; c++)
+            qmv((const uint8_t *)w + r0 * row_bytes, row_bytes, n_row - r0 < MR ? n_row - r0 : MR,
+                x[c], n, y[c] + r0);
+}
+
+#define PN_DEFINE_MICRO(micro, format, name, nc)                                                  \
+    static void micro_##name##_32x##nc(const void *tile, const void *const *x, float *const *acc, \
+                                       size_t n, bool is_first)                                   \
+    {                                                                                             \
+        micro(format(name), tile, x, acc, n, is_first, nc);                                       \
+    }
+
+/* gemm_<name>, from micro and unpack of the type's family. */
+#define PN_DEFINE_GEMM(micro, unpack, step, format, block, name)                                 \
+    PN_DEFINE_MICRO(micro, format, name, 1)                                                      \
+    PN_DEFINE_MICRO(micro, format, name, 2)                                                      \
+    PN_DEFINE_MICRO(micro, format, name, 3)                                                      \
+    PN_DEFINE_MICRO(micro, format, name, 4)                                                      \
+    PN_DEFINE_MICRO(micro, format, name, 5)                                                      \
+    PN_DEFINE_MICRO(micro, format, name, 6)                                                      \
+    static void unpack_##name(void *tile, const uint8_t *const *row, size_t n)                   \
+    {                                                                                            \
+        unpack(format(name), tile, row, n);                                                      \
+    }                                                                                            \
+    static void gemm_##name(const void *w, size_t row_bytes, size_t n_row, const void *const *x, \
+                            float *const *y, size_t n_col, size_t n, void *scratch)              \
+    {                                                                                            \
+        const pn_gemm_tile tile = { .rows = MR,                                                  \
+                                    .cols = NR,                                                  \
+                                    .depth = TILE_DEPTH,                                         \
+                                    .step_bytes = step(format(name)),                            \
+                                    .block_n = block,                                            \
+                                    .block_bytes = format(name).block_bytes,                     \
+                                    .unpack = unpack_##name,                                     \
+                                    .micro = { micro_##name##_32x1, micro_##name##_32x2,         \
+                                               micro_##name##_32x3, micro_##name##_32x4,         \
+                                               micro_##name##_32x5, micro_##name##_32x6 } };     \
+        pn_gemm_tile_or_qmv(&tile, pn_qmv_##name##_avx512, w, row_bytes, n_row, x, y, n_col, n,  \
+                            scratch);                                                            \
+    }
+
+#endif
