@@ -21,6 +21,9 @@ static const command commands[] = {
     { "render", PN_CMD_RENDER, "[-m MODEL] [-f REQUEST.json]",
       "Prints the prompt that the model's chat template makes of a request's messages.", 0, 0,
       pn_cmd_render },
+    { "synth", PN_CMD_SYNTH, "-o OUT [options]",
+      "Writes a model of the real shapes with random weights, for benchmarks and tests.", 0, 0,
+      pn_cmd_synth },
 };
 
 enum {

@@ -125,7 +125,7 @@ static const opt_row rows[] = {
     { 0, "seed", INT, AT(seed), PN_CMD_SYNTH, "S", "0", 0, BIG, NULL,
       "other weights for another seed" },
     { 0, "set", STRS, AT(sets), PN_CMD_SYNTH, "KEY=VALUE", NULL, 0, 0, NULL,
-      "change a shape of the preset; an unknown KEY lists them all" },
+      "change a shape of the preset or a matrix's type; --set help lists the keys" },
 
     { 0, "json", FLAG, AT(as_json), PN_CMD_INSPECT | PN_CMD_BENCH, NULL, NULL, 0, 0, NULL,
       "one JSON object on standard output" },

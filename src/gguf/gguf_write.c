@@ -215,9 +215,14 @@ static pn_status name_part(pn_gguf_writer *w, size_t i, const char *path, pn_err
 /* The tables of a part, padded to where its data begin. */
 static pn_status build_head(const pn_gguf_writer *w, size_t i_part, pn_buf *b, pn_err *err)
 {
-    static const char *const split_keys[] = { "split.no", "split.count", "split.tensors.count" };
-    const uint32_t split_values[] = { (uint32_t)i_part, (uint32_t)w->n_part,
-                                      (uint32_t)w->n_tensor };
+    /* Widths as llama.cpp writes them: it reads no others. */
+    const struct {
+        const char *key;
+        pn_gguf_type type;
+        uint32_t value;
+    } split[] = { { "split.no", PN_GGUF_U16, (uint32_t)i_part },
+                  { "split.count", PN_GGUF_U16, (uint32_t)w->n_part },
+                  { "split.tensors.count", PN_GGUF_I32, (uint32_t)w->n_tensor } };
     const bool is_split = w->n_part > 1;
     pn_buf_adds(b, "GGUF");
     add_u32(b, w->opts.version);
@@ -233,9 +238,9 @@ static pn_status build_head(const pn_gguf_writer *w, size_t i_part, pn_buf *b, p
         add_u32(b, w->opts.alignment);
     }
     for (int i = 0; is_split && i < 3; i++) {
-        add_cstr(b, split_keys[i]);
-        add_u32(b, PN_GGUF_U32);
-        add_u32(b, split_values[i]);
+        add_cstr(b, split[i].key);
+        add_u32(b, split[i].type);
+        pn_buf_add(b, &split[i].value, pn_gguf_scalar_bytes(split[i].type));
     }
     for (size_t i = 0; i < w->n_tensor; i++) {
         const out_tensor *const t = &w->tensors[i];

@@ -2,6 +2,7 @@
 
 #include "support/bytes.h"
 #include "support/check.h"
+#include "support/tmpdir.h"
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -18,33 +19,6 @@ enum {
     F32 = 0,
     Q4_K = 12
 };
-
-static char dir[64];
-
-static const char *in_dir(const char *name)
-{
-    static char path[4][160];
-    static int i;
-    i = (i + 1) % 4;
-    snprintf(path[i], sizeof path[i], "%s/%s", dir, name);
-    return path[i];
-}
-
-static int make_dir(void **state)
-{
-    (void)state;
-    const char *const tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%.40s/pn-gguf-XXXXXX", tmp ? tmp : "/tmp");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    char cmd[96];
-    snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
-    return system(cmd);
-}
 
 #define SPAN(s) ((pn_span){ s, sizeof(s) - 1 })
 
@@ -141,7 +115,7 @@ static void test_round_trip(void **state)
         { .version = 2 }, { .version = 3 }, { .alignment = 8 }, { .alignment = 4096 }
     };
     for (size_t i = 0; i < sizeof opts / sizeof opts[0]; i++) {
-        const char *const path = in_dir("whole.gguf");
+        const char *const path = pn_tmpdir_path("whole.gguf");
         write_model(path, &opts[i]);
         pn_gguf *const f = must_open(path);
         assert_int_equal(pn_gguf_version(f), opts[i].version ? opts[i].version : 3);
@@ -157,10 +131,10 @@ static void test_round_trip(void **state)
 static void test_no_mmap(void **state)
 {
     (void)state;
-    write_model(in_dir("whole.gguf"), NULL);
+    write_model(pn_tmpdir_path("whole.gguf"), NULL);
     pn_gguf *f = NULL;
     const pn_gguf_opts opts = { .no_mmap = true };
-    assert_int_equal(pn_gguf_open(in_dir("whole.gguf"), &opts, &f, NULL), PN_OK);
+    assert_int_equal(pn_gguf_open(pn_tmpdir_path("whole.gguf"), &opts, &f, NULL), PN_OK);
     check_tensors(f);
     pn_gguf_close(f);
 }
@@ -169,8 +143,8 @@ static void test_no_mmap(void **state)
 static void test_getters(void **state)
 {
     (void)state;
-    write_model(in_dir("whole.gguf"), NULL);
-    pn_gguf *const f = must_open(in_dir("whole.gguf"));
+    write_model(pn_tmpdir_path("whole.gguf"), NULL);
+    pn_gguf *const f = must_open(pn_tmpdir_path("whole.gguf"));
     uint32_t u = 0;
     float x = 0;
     bool b = false;
@@ -212,8 +186,8 @@ static void test_getters(void **state)
 static void test_getters_refuse(void **state)
 {
     (void)state;
-    write_model(in_dir("whole.gguf"), NULL);
-    pn_gguf *const f = must_open(in_dir("whole.gguf"));
+    write_model(pn_tmpdir_path("whole.gguf"), NULL);
+    pn_gguf *const f = must_open(pn_tmpdir_path("whole.gguf"));
     pn_err err = { 0 };
     uint32_t u = 7;
     float x = 7;
@@ -246,8 +220,8 @@ static void test_getters_refuse(void **state)
 static void test_strings(void **state)
 {
     (void)state;
-    write_model(in_dir("whole.gguf"), NULL);
-    pn_gguf *const f = must_open(in_dir("whole.gguf"));
+    write_model(pn_tmpdir_path("whole.gguf"), NULL);
+    pn_gguf *const f = must_open(pn_tmpdir_path("whole.gguf"));
     uint64_t len;
     assert_int_equal(pn_gguf_check_str_arr(f, "words", &len, NULL), PN_OK);
     assert_int_equal(len, 3);
@@ -267,9 +241,9 @@ static void test_strings(void **state)
 static void test_every_prefix_is_refused(void **state)
 {
     (void)state;
-    write_model(in_dir("whole.gguf"), NULL);
+    write_model(pn_tmpdir_path("whole.gguf"), NULL);
     pn_buf whole = { 0 };
-    assert_int_equal(pn_file_read(in_dir("whole.gguf"), 1 << 20, &whole, NULL), PN_OK);
+    assert_int_equal(pn_file_read(pn_tmpdir_path("whole.gguf"), 1 << 20, &whole, NULL), PN_OK);
     pn_gguf *f = NULL;
     const size_t padding = 16; /* 3 * 144 ends in the middle of the last 32 */
     for (size_t n = 0; n < whole.len - padding; n++) {
@@ -290,7 +264,7 @@ static void test_every_prefix_is_refused(void **state)
 static void test_truncated_file_names_the_tensor(void **state)
 {
     (void)state;
-    const char *const path = in_dir("cut.gguf");
+    const char *const path = pn_tmpdir_path("cut.gguf");
     write_model(path, NULL);
     pn_buf whole = { 0 };
     assert_int_equal(pn_file_read(path, 1 << 20, &whole, NULL), PN_OK);
@@ -437,14 +411,14 @@ static void test_unknown_tensor_type(void **state)
 static void test_paths_that_are_no_file(void **state)
 {
     (void)state;
-    must_refuse(in_dir("none.gguf"), "none.gguf: No such file", NULL);
-    must_refuse(dir, "is a directory", NULL);
+    must_refuse(pn_tmpdir_path("none.gguf"), "none.gguf: No such file", NULL);
+    must_refuse(pn_tmpdir(), "is a directory", NULL);
 }
 
 static void write_split(void)
 {
     const pn_gguf_write_opts opts = { .split_bytes = 64 };
-    write_model(in_dir("m.gguf"), &opts);
+    write_model(pn_tmpdir_path("m.gguf"), &opts);
 }
 
 /* A split model opens by any of its parts and is the same as the whole one. */
@@ -455,9 +429,9 @@ static void test_split_opens_by_any_part(void **state)
     static const char *const parts[] = { "m-00001-of-00003.gguf", "m-00002-of-00003.gguf",
                                          "m-00003-of-00003.gguf" };
     for (int i = 0; i < 3; i++) {
-        pn_gguf *const f = must_open(in_dir(parts[i]));
+        pn_gguf *const f = must_open(pn_tmpdir_path(parts[i]));
         assert_int_equal(pn_gguf_n_files(f), 3);
-        assert_string_equal(pn_gguf_path(f), in_dir(parts[0]));
+        assert_string_equal(pn_gguf_path(f), pn_tmpdir_path(parts[0]));
         check_tensors(f);
         assert_int_equal(pn_gguf_tensor_at(f, 1)->i_file, 0);
         assert_int_equal(pn_gguf_tensor_at(f, 2)->i_file, 1);
@@ -467,18 +441,18 @@ static void test_split_opens_by_any_part(void **state)
         assert_int_equal(n, 42);
         pn_gguf_close(f);
     }
-    assert_int_not_equal(access(in_dir("m.gguf"), F_OK), 0);
+    assert_int_not_equal(access(pn_tmpdir_path("m.gguf"), F_OK), 0);
 }
 
-/* Writes old's file under name with the u32 behind the key changed. */
-static void patch(const char *old, const char *name, const char *key, uint32_t value)
+/* Writes old's file under name with the 16 low bits of the number behind the key changed. */
+static void patch(const char *old, const char *name, const char *key, uint16_t value)
 {
     pn_buf b = { 0 };
-    assert_int_equal(pn_file_read(in_dir(old), 1 << 20, &b, NULL), PN_OK);
+    assert_int_equal(pn_file_read(pn_tmpdir_path(old), 1 << 20, &b, NULL), PN_OK);
     char *const at = memmem(b.ptr, b.len, key, strlen(key));
     assert_non_null(at);
-    memcpy(at + strlen(key) + 4, &value, 4);
-    FILE *const out = fopen(in_dir(name), "wb");
+    memcpy(at + strlen(key) + 4, &value, sizeof value);
+    FILE *const out = fopen(pn_tmpdir_path(name), "wb");
     assert_int_equal(fwrite(b.ptr, 1, b.len, out), b.len);
     fclose(out);
     pn_buf_free(&b);
@@ -491,32 +465,32 @@ static void test_split_refuses(void **state)
     const char *const p1 = "m-00001-of-00003.gguf", *const p2 = "m-00002-of-00003.gguf",
                       *const p3 = "m-00003-of-00003.gguf";
     write_split();
-    assert_int_equal(unlink(in_dir(p3)), 0);
-    must_refuse(in_dir(p1), p3, "part 3 of 3");
+    assert_int_equal(unlink(pn_tmpdir_path(p3)), 0);
+    must_refuse(pn_tmpdir_path(p1), p3, "part 3 of 3");
     write_split();
     patch(p1, p1, "split.count", 4);
-    must_refuse(in_dir(p1), "must end in -00001-of-00004.gguf", p1);
-    must_refuse(in_dir(p2), p1, "does not match its name");
+    must_refuse(pn_tmpdir_path(p1), "must end in -00001-of-00004.gguf", p1);
+    must_refuse(pn_tmpdir_path(p2), p1, "does not match its name");
     write_split();
     patch(p3, p2, "split.no", 2);
-    must_refuse(in_dir(p1), p2, "does not match its name");
+    must_refuse(pn_tmpdir_path(p1), p2, "does not match its name");
     write_split();
     patch(p2, p3, "split.no", 2);
-    must_refuse(in_dir(p1), "tensor t.2: appears twice", NULL);
+    must_refuse(pn_tmpdir_path(p1), "tensor t.2: appears twice", NULL);
     write_split();
     patch(p1, p3, "split.no", 2);
-    must_refuse(in_dir(p1), "hold 5 tensors", "split.tensors.count is 4");
+    must_refuse(pn_tmpdir_path(p1), "hold 5 tensors", "split.tensors.count is 4");
     write_split();
     patch(p2, p2, "split.tensors.count", 5);
-    must_refuse(in_dir(p1), p2, "split.tensors.count is 5, but 4");
+    must_refuse(pn_tmpdir_path(p1), p2, "split.tensors.count is 5, but 4");
     write_split();
     patch(p1, p1, "split.tensors.count", 5);
     patch(p2, p2, "split.tensors.count", 5);
     patch(p3, p3, "split.tensors.count", 5);
-    must_refuse(in_dir(p2), "hold 4 tensors", "split.tensors.count is 5");
+    must_refuse(pn_tmpdir_path(p2), "hold 4 tensors", "split.tensors.count is 5");
     write_split();
-    assert_int_equal(rename(in_dir(p1), in_dir("x.gguf")), 0);
-    must_refuse(in_dir("x.gguf"), "must end in -00001-of-00003.gguf", NULL);
+    assert_int_equal(rename(pn_tmpdir_path(p1), pn_tmpdir_path("x.gguf")), 0);
+    must_refuse(pn_tmpdir_path("x.gguf"), "must end in -00001-of-00003.gguf", NULL);
 }
 
 /* A writer that is not brought to its end leaves nothing, under no name, and says what is amiss. */
@@ -533,17 +507,17 @@ static void test_writer_refuses(void **state)
         pn_gguf_put_tensor(w, "t", F32, 2, (const uint64_t[]){ 1ull << 40, 1ull << 40 }, &err),
         PN_ERR_ARG);
     assert_int_equal(pn_gguf_put_tensor(w, "t", F32, 1, (const uint64_t[]){ 8 }, &err), PN_OK);
-    assert_int_equal(pn_gguf_write_begin(w, in_dir("half.gguf"), &err), PN_OK);
+    assert_int_equal(pn_gguf_write_begin(w, pn_tmpdir_path("half.gguf"), &err), PN_OK);
     assert_int_equal(pn_gguf_write_data(w, row, 8, &err), PN_OK);
     assert_int_equal(pn_gguf_write_end(w, &err), PN_ERR_ARG);
     assert_non_null(strstr(err.msg, "tensor t"));
     assert_int_equal(pn_gguf_write_data(w, row, 28, &err), PN_ERR_ARG);
     assert_non_null(strstr(err.msg, "past the last tensor"));
     pn_gguf_writer_free(w);
-    assert_int_not_equal(access(in_dir("half.gguf"), F_OK), 0);
-    assert_int_not_equal(access(in_dir("half.gguf.tmp"), F_OK), 0);
+    assert_int_not_equal(access(pn_tmpdir_path("half.gguf"), F_OK), 0);
+    assert_int_not_equal(access(pn_tmpdir_path("half.gguf.tmp"), F_OK), 0);
     assert_int_equal(pn_gguf_writer_new(NULL, &w, &err), PN_OK);
-    assert_int_equal(pn_gguf_write_begin(w, in_dir("no/such/dir.gguf"), &err), PN_ERR_IO);
+    assert_int_equal(pn_gguf_write_begin(w, pn_tmpdir_path("no/such/dir.gguf"), &err), PN_ERR_IO);
     pn_gguf_writer_free(w);
 }
 
@@ -592,5 +566,5 @@ int main(void)
         cmocka_unit_test(test_writer_refuses),
         cmocka_unit_test(test_many_tensors),
     };
-    return cmocka_run_group_tests_name("gguf", tests, make_dir, remove_dir);
+    return cmocka_run_group_tests_name("gguf", tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
