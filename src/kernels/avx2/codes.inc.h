@@ -312,7 +312,7 @@ PN_INLINE __m256i sum_factors(pn_type type, const uint8_t *block, int offset)
     }
 }
 
-/* The f16 bits of a superblock's d and, where has_min, dmin. */
+/* The f16 bits of a block's d (MXFP4: the E8M0 d in the low byte) and, where has_min, dmin. */
 PN_INLINE uint16_t d_bits(pn_type type, const uint8_t *block)
 {
     switch (type) {
@@ -322,7 +322,7 @@ PN_INLINE uint16_t d_bits(pn_type type, const uint8_t *block)
         return load_u16(&((const pn_block_q3_k *)(const void *)block)->d);
     case PN_TYPE_Q6_K:
         return load_u16(&((const pn_block_q6_k *)(const void *)block)->d);
-    default: /* Q4_K, Q5_K, IQ4_XS and the small blocks but MXFP4 begin with it */
+    default: /* Q4_K, Q5_K, IQ4_XS and the small blocks begin with it */
         return load_u16(block);
     }
 }
@@ -331,6 +331,17 @@ PN_INLINE uint16_t min_bits(pn_type type, const uint8_t *block)
     if (type == PN_TYPE_Q2_K)
         return load_u16(&((const pn_block_q2_k *)(const void *)block)->dmin);
     return load_u16(block + 2); /* Q4_K, Q5_K, Q4_1, Q5_1: after d */
+}
+
+/* pn_e8m0_half of the low bytes of eight words: (e - 1) << 23, or the subnormal 2^21 << e for e = 0
+ * and 1. */
+PN_INLINE __m256 e8m0_lanes(__m128i words)
+{
+    const __m256i e = _mm256_and_si256(_mm256_cvtepu16_epi32(words), _mm256_set1_epi32(255));
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
+    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, one)));
 }
 
 /* --- lanes ------------------------------------------------------------------------------------ */

@@ -9,6 +9,9 @@
  * - avxvnni: dpbusd adds four products in int32; signed codes carry an offset of 128, which the
  *   sums of activations take off again.
  * Arithmetic: qmv_k.inc.h, qmv_b.inc.h. Registers, 16 x 4: 8 sums, 2 codes, 1 broadcast. */
+#ifndef PN_KERNELS_AVX2_GEMM_INC_H
+#define PN_KERNELS_AVX2_GEMM_INC_H
+
 #include "kernels/avx2/codes.inc.h"
 
 #include "kernels/avx2/avx2.h"
@@ -374,3 +377,5 @@ PN_INLINE void micro_b(pn_type type, int nc, const void *tile, const void *const
     {                                                                                              \
         pn_gemm_loop(&tile_##name, w, row_bytes, n_row, x, y, n_col, n, scratch);                  \
     }
+
+#endif

@@ -5,22 +5,19 @@
  *   acc  = fma(d_w * d_act, isum, acc); Q4_1 and Q5_1: t = fma(d_w, isum, m_w * asum),
  *   acc  = fma(d_act, t, acc); blocks ascending
  *
- * Rows and lanes as in qmv_k.inc.h: eight rows, each read in one stretch, sums parked unreduced. */
+ * Eight rows at a time, block by block: their eight registers of partial sums are reduced at once,
+ * which leaves rows in lanes for the float step. The eight rows are one contiguous stretch of the
+ * file, and so are the next eight: those are prefetched in the order of their addresses. */
+#ifndef PN_KERNELS_AVX2_QMV_B_INC_H
+#define PN_KERNELS_AVX2_QMV_B_INC_H
+
 #include "kernels/avx2/codes.inc.h"
 
 #include "kernels/kernels.h"
 
 enum {
-    QMV_B_ROWS = 8,
-    QMV_B_SEG = 32,       /* blocks parked at a time: 8 KB of L1 */
-    QMV_PREFETCH_B = 4096 /* bytes ahead */
+    QMV_B_ROWS = 8
 };
-
-typedef struct parked_b {
-    __m256i isum[QMV_B_SEG][QMV_B_ROWS];
-    float e8m0[QMV_B_SEG][QMV_B_ROWS]; /* MXFP4's scale; the others' are f16 bits in d */
-    uint16_t d[QMV_B_SEG][QMV_B_ROWS], m[QMV_B_SEG][QMV_B_ROWS];
-} parked_b;
 
 /* The lanes of codes . q of one block, signed types with dpbusd as codes + 128. */
 PN_INLINE __m256i dot_b(pn_type type, const uint8_t *block, const int8_t *q)
@@ -33,57 +30,74 @@ PN_INLINE __m256i dot_b(pn_type type, const uint8_t *block, const int8_t *q)
     return _mm256_madd_epi16(mul8(type, code, a), _mm256_set1_epi16(1));
 }
 
-PN_INLINE void qmv_b(pn_type type, const void *w, size_t row_bytes, size_t n_row, const void *act,
+/* Row r of eight: three pointers and the stride reach them all. */
+PN_INLINE const uint8_t *row_of8(const uint8_t *row0, size_t row_bytes, int r)
+{
+    return row0 + (size_t)(r / 3) * (3 * row_bytes) + (size_t)(r % 3) * row_bytes;
+}
+
+/* acc + one block of eight rows. */
+PN_INLINE __m256 step_b(pn_type type, const uint8_t *block0, size_t row_bytes, const pn_q8b *x,
+                        size_t i, __m256 acc)
+{
+    __m256i sum[QMV_B_ROWS];
+    __m128i d_bit = _mm_setzero_si128(), m_bit = _mm_setzero_si128();
+#define ROW(r)                                                         \
+    do {                                                               \
+        const uint8_t *const block = row_of8(block0, row_bytes, r);    \
+        sum[r] = dot_b(type, block, x->q + PN_QB * i);                 \
+        d_bit = _mm_insert_epi16(d_bit, d_bits(type, block), r);       \
+        if (has_min(type))                                             \
+            m_bit = _mm_insert_epi16(m_bit, min_bits(type, block), r); \
+    } while (0)
+    ROW(0);
+    ROW(1);
+    ROW(2);
+    ROW(3);
+    ROW(4);
+    ROW(5);
+    ROW(6);
+    ROW(7);
+#undef ROW
+    const int offset = code_max(type) == 0 && HAS_DPBUSD ? 128 : code_offset(type);
+    const __m256 d = type == PN_TYPE_MXFP4 ? e8m0_lanes(d_bit) : _mm256_cvtph_ps(d_bit);
+    const __m256 d_act = _mm256_set1_ps(x->d[i]);
+    const __m256 isum = _mm256_cvtepi32_ps(
+        _mm256_sub_epi32(sum_lanes8(sum), _mm256_set1_epi32(offset * x->sum[i])));
+    if (!has_min(type))
+        return _mm256_fmadd_ps(_mm256_mul_ps(d, d_act), isum, acc);
+    const __m256 m = _mm256_cvtph_ps(m_bit), asum = _mm256_set1_ps((float)x->sum[i]);
+    return _mm256_fmadd_ps(d_act, _mm256_fmadd_ps(d, isum, _mm256_mul_ps(m, asum)), acc);
+}
+
+/* Eight rows from row0 on. */
+PN_INLINE __m256 rows8_b(pn_type type, const uint8_t *row0, size_t row_bytes, const pn_q8b *x,
+                         size_t n)
+{
+    const char *ahead = (const char *)row0 + QMV_B_ROWS * row_bytes;
+    __m256 acc = _mm256_setzero_ps();
+    for (size_t b = 0; b < n / PN_QB; b++, row0 += block_bytes(type)) {
+#pragma GCC unroll 5
+        for (size_t k = 0; k < QMV_B_ROWS * block_bytes(type); k += 64)
+            _mm_prefetch(ahead + k, _MM_HINT_T0);
+        ahead += QMV_B_ROWS * block_bytes(type);
+        acc = step_b(type, row0, row_bytes, x + b / PN_Q8B_GROUP, b % PN_Q8B_GROUP, acc);
+    }
+    return acc;
+}
+
+PN_INLINE void qmv_b(pn_type type, const void *w, size_t row_bytes, size_t n_row, const void *x,
                      size_t n, float *y)
 {
-    const pn_q8b *const x = act;
-    const size_t n_block = n / PN_QB;
-    const int offset = code_max(type) == 0 && HAS_DPBUSD ? 128 : code_offset(type);
-    parked_b park;
-    if (n_row % QMV_B_ROWS) /* the lanes of absent rows are computed with, too */
-        memset(&park, 0, sizeof park);
-    for (size_t r0 = 0; r0 < n_row; r0 += QMV_B_ROWS) {
-        const size_t nr = n_row - r0 < QMV_B_ROWS ? n_row - r0 : QMV_B_ROWS;
-        __m256 acc = _mm256_setzero_ps();
-        for (size_t b0 = 0; b0 < n_block; b0 += QMV_B_SEG) {
-            const size_t nb = n_block - b0 < QMV_B_SEG ? n_block - b0 : QMV_B_SEG;
-            for (size_t r = 0; r < nr; r++) {
-                const uint8_t *block =
-                    (const uint8_t *)w + (r0 + r) * row_bytes + b0 * block_bytes(type);
-                for (size_t b = 0; b < nb; b++, block += block_bytes(type)) {
-                    _mm_prefetch((const char *)block + QMV_PREFETCH_B, _MM_HINT_T0);
-                    const pn_q8b *const xb = x + (b0 + b) / PN_Q8B_GROUP;
-                    park.isum[b][r] = dot_b(type, block, xb->q + PN_QB * ((b0 + b) % PN_Q8B_GROUP));
-                    if (type == PN_TYPE_MXFP4)
-                        park.e8m0[b][r] = pn_e8m0_half(block[0]);
-                    else
-                        park.d[b][r] = d_bits(type, block);
-                    if (has_min(type))
-                        park.m[b][r] = min_bits(type, block);
-                }
-            }
-            for (size_t b = 0; b < nb; b++) {
-                const pn_q8b *const xb = x + (b0 + b) / PN_Q8B_GROUP;
-                const size_t i = (b0 + b) % PN_Q8B_GROUP;
-                const __m256 d = type == PN_TYPE_MXFP4 ? _mm256_loadu_ps(park.e8m0[b])
-                                                       : _mm256_cvtph_ps(load128(park.d[b]));
-                const __m256 d_act = _mm256_set1_ps(xb->d[i]);
-                const __m256i sum = _mm256_sub_epi32(sum_lanes8(park.isum[b]),
-                                                     _mm256_set1_epi32(offset * xb->sum[i]));
-                const __m256 isum = _mm256_cvtepi32_ps(sum);
-                if (has_min(type)) {
-                    const __m256 m = _mm256_cvtph_ps(load128(park.m[b]));
-                    const __m256 asum = _mm256_set1_ps((float)xb->sum[i]);
-                    acc = _mm256_fmadd_ps(d_act, _mm256_fmadd_ps(d, isum, _mm256_mul_ps(m, asum)),
-                                          acc);
-                } else {
-                    acc = _mm256_fmadd_ps(_mm256_mul_ps(d, d_act), isum, acc);
-                }
-            }
-        }
-        float out[QMV_B_ROWS];
-        _mm256_storeu_ps(out, acc);
-        memcpy(y + r0, out, nr * sizeof *y);
+    const uint8_t *const row0 = w;
+    if (n_row < QMV_B_ROWS) { /* each row alone, in all lanes */
+        for (size_t r = 0; r < n_row; r++)
+            y[r] = _mm256_cvtss_f32(rows8_b(type, row0 + r * row_bytes, 0, x, n));
+        return;
+    }
+    for (size_t r = 0; r < n_row; r += QMV_B_ROWS) {
+        r = r + QMV_B_ROWS <= n_row ? r : n_row - QMV_B_ROWS; /* the last eight may overlap */
+        _mm256_storeu_ps(y + r, rows8_b(type, row0 + r * row_bytes, row_bytes, x, n));
     }
 }
 
@@ -93,3 +107,5 @@ PN_INLINE void qmv_b(pn_type type, const void *w, size_t row_bytes, size_t n_row
     {                                                                                            \
         qmv_b(type, w, row_bytes, n_row, x, n, y);                                               \
     }
+
+#endif

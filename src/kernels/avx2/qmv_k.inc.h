@@ -8,6 +8,9 @@
  * Eight rows at a time. Rows are read one after another, so that memory sees one stream; each
  * superblock's sums are parked unreduced (8 int32 lanes), then reduced for eight rows at once, which
  * leaves rows in lanes for the float step. Integers are exact in any order. */
+#ifndef PN_KERNELS_AVX2_QMV_K_INC_H
+#define PN_KERNELS_AVX2_QMV_K_INC_H
+
 #include "kernels/avx2/codes.inc.h"
 
 #include "kernels/kernels.h"
@@ -105,3 +108,5 @@ PN_INLINE void qmv_k(pn_type type, const void *w, size_t row_bytes, size_t n_row
     {                                                                                            \
         qmv_k(type, w, row_bytes, n_row, x, n, y);                                               \
     }
+
+#endif
