@@ -140,46 +140,69 @@ PN_INLINE __m256i four(const void *q)
     return _mm256_set1_epi32((int)load_u32(q));
 }
 
-/* How many k of four weights are added in int16 before widening. */
+/* v, computed here and kept: without this gcc 12 gathers the additions of a chain at its end, where
+ * all the products have to wait on the stack, and loads the codes again for every use (measured:
+ * twice the time). */
+PN_INLINE __m256i in_order(__m256i v)
+{
+    __asm__("" : "+x"(v));
+    return v;
+}
+
+/* Whether products are added in int32 at once: by dpbusd, or because two of a signed type fill int16.
+ * Where a scale covers 16 weights, multiplying int32 by it costs more than dpbusd saves. */
+PN_INLINE bool adds32(pn_type type)
+{
+    return code_max(type) == 0 || (HAS_DPBUSD && !has_scale16(type));
+}
+
+/* How many k of four weights are added in int16 before widening, else. */
 PN_INLINE int steps16(pn_type type)
 {
-    const int max = code_max(type);
-    return max == 0 ? 1 : max <= 15 ? 8 : max <= 31 ? 4 : 2;
+    return code_max(type) <= 15 ? 8 : code_max(type) <= 31 ? 4 : 2;
 }
 
 /* p[c][h] = the int16 pair sums of n_k lines of codes with the activations at q[c], n_k at most
  * steps16(type). */
-PN_INLINE void products16(pn_type type, const uint8_t (*code)[TILE_ROWS][4], int n_k,
-                          const int8_t *const *q, int nc, __m256i p[][2])
+PN_INLINE void products16(const uint8_t (*code)[TILE_ROWS][4], int n_k, const int8_t *const *q,
+                          int nc, __m256i p[][2])
 {
 #pragma GCC unroll 8
     for (int k = 0; k < n_k; k++) {
-        const __m256i w[2] = { half(code[k], 0), half(code[k], 1) };
+        const __m256i w[2] = { in_order(half(code[k], 0)), in_order(half(code[k], 1)) };
 #pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
             const __m256i a = four(q[c] + 4 * k);
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
-                const __m256i m = mul8(type, w[h], a);
-                p[c][h] = k ? _mm256_add_epi16(p[c][h], m) : m;
+                const __m256i m = _mm256_maddubs_epi16(w[h], a);
+                p[c][h] = in_order(k ? _mm256_add_epi16(p[c][h], m) : m);
             }
         }
     }
 }
 
-/* p[c][h] += the products of n_k lines of unsigned codes, in int32. */
-PN_INLINE void products32(const uint8_t (*code)[TILE_ROWS][4], int n_k, const int8_t *const *q,
+/* p[c][h] += the products of 8 lines of codes with the activations at q[c], in int32. */
+PN_INLINE void products32(pn_type type, const uint8_t (*code)[TILE_ROWS][4], const int8_t *const *q,
                           int nc, __m256i p[][2])
 {
+    const bool is_signed = code_max(type) == 0 && !HAS_DPBUSD;
 #pragma GCC unroll 8
-    for (int k = 0; k < n_k; k++) {
-        const __m256i w[2] = { half(code[k], 0), half(code[k], 1) };
+    for (int k = 0; k < 8; k++) {
+        __m256i w[2];
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            w[h] = half(code[k], h);
+            w[h] = in_order(is_signed ? _mm256_abs_epi8(w[h]) : w[h]);
+        }
 #pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
             const __m256i a = four(q[c] + 4 * k);
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++)
-                p[c][h] = madd8(p[c][h], w[h], a);
+                /* The signs come from memory again: no register is left for them. */
+                p[c][h] = in_order(
+                    madd8(p[c][h], w[h], is_signed ? _mm256_sign_epi8(a, half(code[k], h)) : a));
         }
     }
 }
@@ -189,41 +212,33 @@ PN_INLINE void group_k(pn_type type, const tile_k *t, const pn_q8k *const *x, in
                        __m256i isum[][2])
 {
     const int n_scale = has_scale16(type) ? 2 : 1, n_k = 8 / n_scale;
-    const int n_step = HAS_DPBUSD ? n_k : steps16(type) < n_k ? steps16(type) : n_k;
-#pragma GCC unroll 2
-    for (int i = 0; i < n_scale; i++) {
-        const int is = n_scale * j + i;
-        __m256i w[TILE_COLS][2]; /* scale * s */
+    const int n_step = adds32(type) || steps16(type) > n_k ? n_k : steps16(type);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k += n_step) {
+        const int8_t *q[TILE_COLS];
+        __m256i p[TILE_COLS][2];
 #pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
-            /* dpbusd's sums need the scale as int32: the pair's other half is multiplied by 0. */
-            const __m256i s =
-                HAS_DPBUSD ? _mm256_set1_epi32(x[c]->s[j]) : _mm256_set1_epi16(x[c]->s[j]);
-#pragma GCC unroll 2
-            for (int h = 0; h < 2; h++)
-                w[c][h] = HAS_DPBUSD ? _mm256_madd_epi16(half(t->scale[is], h), s)
-                                     : _mm256_mullo_epi16(half(t->scale[is], h), s);
+            q[c] = x[c]->q + 32 * j + 4 * k;
+            p[c][0] = p[c][1] = _mm256_setzero_si256();
         }
-#pragma GCC unroll 8
-        for (int k = 0; k < n_k; k += n_step) {
-            const int8_t *q[TILE_COLS];
-            __m256i p[TILE_COLS][2];
+        if (adds32(type))
+            products32(type, t->q + 8 * j, q, nc, p);
+        else
+            products16(t->q + 8 * j + k, n_step, q, nc, p);
 #pragma GCC unroll 4
-            for (int c = 0; c < nc; c++) {
-                q[c] = x[c]->q + 32 * j + 4 * (n_k * i + k);
-                p[c][0] = p[c][1] = _mm256_setzero_si256();
-            }
-            if (HAS_DPBUSD)
-                products32(t->q + 8 * j + n_k * i + k, n_step, q, nc, p);
-            else
-                products16(type, t->q + 8 * j + n_k * i + k, n_step, q, nc, p);
-#pragma GCC unroll 4
-            for (int c = 0; c < nc; c++)
+        for (int c = 0; c < nc; c++) {
+            /* int32 sums need the scale as int32: the pair's other half is multiplied by 0. */
+            const __m256i s =
+                adds32(type) ? _mm256_set1_epi32(x[c]->s[j]) : _mm256_set1_epi16(x[c]->s[j]);
 #pragma GCC unroll 2
-                for (int h = 0; h < 2; h++)
-                    isum[c][h] = HAS_DPBUSD ? _mm256_add_epi32(isum[c][h],
-                                                               _mm256_mullo_epi32(p[c][h], w[c][h]))
-                                            : madd16(isum[c][h], p[c][h], w[c][h]);
+            for (int h = 0; h < 2; h++) {
+                const __m256i sc = half(t->scale[n_scale * j + k / n_k], h);
+                const __m256i add = adds32(type)
+                                        ? _mm256_mullo_epi32(p[c][h], _mm256_madd_epi16(sc, s))
+                                        : _mm256_madd_epi16(p[c][h], _mm256_mullo_epi16(sc, s));
+                isum[c][h] = in_order(_mm256_add_epi32(isum[c][h], add));
+            }
         }
     }
 }
@@ -283,7 +298,7 @@ PN_INLINE void micro_b(pn_type type, int nc, const void *tile, const void *const
                        float *const *y, size_t n, bool is_first)
 {
     const tile_b *const t = tile;
-    const int n_step = HAS_DPBUSD ? 8 : steps16(type);
+    const int n_step = adds32(type) ? 8 : steps16(type);
     __m256 acc[TILE_COLS][2];
 #pragma GCC unroll 4
     for (int c = 0; c < nc; c++)
@@ -308,16 +323,16 @@ PN_INLINE void micro_b(pn_type type, int nc, const void *tile, const void *const
 #pragma GCC unroll 4
             for (int c = 0; c < nc; c++)
                 q[c] = x[c]->q + 32 * i + 4 * k;
-            if (HAS_DPBUSD) {
-                products32(tb->q + 8 * i + k, n_step, q, nc, isum);
+            if (adds32(type)) {
+                products32(type, tb->q + 8 * i, q, nc, isum);
                 continue;
             }
-            products16(type, tb->q + 8 * i + k, n_step, q, nc, p);
+            products16(tb->q + 8 * i + k, n_step, q, nc, p);
 #pragma GCC unroll 4
             for (int c = 0; c < nc; c++)
 #pragma GCC unroll 2
                 for (int h = 0; h < 2; h++)
-                    isum[c][h] = madd16(isum[c][h], p[c][h], _mm256_set1_epi16(1));
+                    isum[c][h] = in_order(madd16(isum[c][h], p[c][h], _mm256_set1_epi16(1)));
         }
 #pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {

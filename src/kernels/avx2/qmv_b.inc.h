@@ -16,7 +16,8 @@
 #include "kernels/kernels.h"
 
 enum {
-    QMV_B_ROWS = 8
+    QMV_B_ROWS = 8,
+    QMV_B_PREFETCH = 8192 /* bytes ahead at least; measured, as in qmv_k.inc.h */
 };
 
 /* The lanes of codes . q of one block, signed types with dpbusd as codes + 128. */
@@ -74,7 +75,8 @@ PN_INLINE __m256 step_b(pn_type type, const uint8_t *block0, size_t row_bytes, c
 PN_INLINE __m256 rows8_b(pn_type type, const uint8_t *row0, size_t row_bytes, const pn_q8b *x,
                          size_t n)
 {
-    const char *ahead = (const char *)row0 + QMV_B_ROWS * row_bytes;
+    const size_t group = QMV_B_ROWS * row_bytes;
+    const char *ahead = (const char *)row0 + (group > QMV_B_PREFETCH ? group : QMV_B_PREFETCH);
     __m256 acc = _mm256_setzero_ps();
     for (size_t b = 0; b < n / PN_QB; b++, row0 += block_bytes(type)) {
 #pragma GCC unroll 5

@@ -17,8 +17,8 @@
 
 enum {
     QMV_ROWS = 8,
-    QMV_SEG = 16,         /* superblocks parked at a time: 2 * 4 KB of L1 */
-    QMV_PREFETCH_K = 4096 /* bytes ahead */
+    QMV_SEG = 16,       /* superblocks parked at a time: 2 * 4 KB of L1 */
+    QMV_PREFETCH = 8192 /* bytes ahead */
 };
 
 typedef struct parked_k {
@@ -75,7 +75,7 @@ PN_INLINE void qmv_k(pn_type type, const void *w, size_t row_bytes, size_t n_row
                     (const uint8_t *)w + (r0 + r) * row_bytes + b0 * block_bytes(type);
                 for (size_t b = 0; b < nb; b++, block += block_bytes(type)) {
                     for (size_t i = 0; i < block_bytes(type); i += 64)
-                        _mm_prefetch((const char *)block + QMV_PREFETCH_K + i, _MM_HINT_T0);
+                        _mm_prefetch((const char *)block + QMV_PREFETCH + i, _MM_HINT_T0);
                     park.isum[b][r] = dot_k(type, block, x + b0 + b, &park.imin[b][r]);
                     park.d[b][r] = d_bits(type, block);
                     if (has_min(type))
