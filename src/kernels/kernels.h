@@ -3,7 +3,8 @@
  * scalar/ is the specification; every other level's variant gives the same bits (memcmp), proved by
  * tests/kernels/. Kernels know no thread: callers split output rows, heads or tokens among threads.
  * No kernel allocates, and none reads or writes outside what its comment names. Float operands need
- * no alignment unless stated; quantised activations (pn_q8k, pn_q8b) are 64-byte aligned.
+ * no alignment unless stated; quantised activations (pn_q8k, pn_q8b, pn_q8s) are 64-byte
+ * aligned.
  * Source of every formula and its order: docs/NUMERICS.md. */
 #ifndef PN_KERNELS_KERNELS_H
 #define PN_KERNELS_KERNELS_H
@@ -24,7 +25,7 @@ typedef void pn_qmv_rows_fn(const void *w, size_t row_bytes, size_t n_row, const
 typedef void pn_gemm_fn(const void *w, size_t row_bytes, size_t n_row, const void *const *x,
                         float *const *y, size_t n_col, size_t n, void *scratch);
 
-/* dst covers n activations: pn_act_bytes(kind, n). n a multiple of 256 (q8k) or 32 (q8b). */
+/* dst covers n activations: pn_act_bytes(kind, n). n a multiple of 256 (q8k) or 32 (q8b, q8s). */
 typedef void pn_quantize_fn(void *dst, const float *x, size_t n);
 
 /* --- vectors ---------------------------------------------------------------------------------- */
@@ -93,7 +94,7 @@ typedef struct pn_kernels {
     /* n_row multiples of this keep gemm on full tiles; callers split rows among threads by it. */
     size_t gemm_rows;
     size_t (*gemm_scratch_bytes)(size_t n);
-    pn_quantize_fn *quantize_q8k, *quantize_q8b;
+    pn_quantize_fn *quantize_q8k, *quantize_q8b, *quantize_q8s;
     pn_rmsnorm_fn *rmsnorm;
     pn_l2norm_fn *l2norm;
     pn_gated_norm_fn *gated_norm;

@@ -18,7 +18,7 @@ size_t pn_acts_bytes(unsigned need, size_t n, size_t n_col_max)
 {
     return form_bytes(PN_ACT_F32, n, n_col_max) +
            (need & PN_NEED_Q8K ? form_bytes(PN_ACT_Q8K, n, n_col_max) : 0) +
-           (need & PN_NEED_Q8B ? form_bytes(PN_ACT_Q8B, n, n_col_max) : 0);
+           (need & PN_NEED_Q8S ? form_bytes(PN_ACT_Q8S, n, n_col_max) : 0);
 }
 
 void pn_acts_init(pn_acts *a, void *storage, unsigned need, size_t n, size_t n_col_max)
@@ -30,8 +30,8 @@ void pn_acts_init(pn_acts *a, void *storage, unsigned need, size_t n, size_t n_c
         a->q8k = at;
         at += form_bytes(PN_ACT_Q8K, n, n_col_max);
     }
-    if (need & PN_NEED_Q8B)
-        a->q8b = at;
+    if (need & PN_NEED_Q8S)
+        a->q8s = at;
 }
 
 void pn_acts_quantize(const pn_kernels *k, pn_acts *a, size_t c0, size_t c1)
@@ -40,8 +40,8 @@ void pn_acts_quantize(const pn_kernels *k, pn_acts *a, size_t c0, size_t c1)
         const float *const x = a->f32 + c * a->n;
         if (a->q8k)
             k->quantize_q8k(a->q8k + c * pn_act_bytes(PN_ACT_Q8K, a->n), x, a->n);
-        if (a->q8b)
-            k->quantize_q8b(a->q8b + c * pn_act_bytes(PN_ACT_Q8B, a->n), x, a->n);
+        if (a->q8s)
+            k->quantize_q8s(a->q8s + c * pn_act_bytes(PN_ACT_Q8S, a->n), x, a->n);
     }
 }
 

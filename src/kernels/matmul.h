@@ -8,7 +8,7 @@
 enum {
     PN_NEED_F32 = 1 << PN_ACT_F32,
     PN_NEED_Q8K = 1 << PN_ACT_Q8K,
-    PN_NEED_Q8B = 1 << PN_ACT_Q8B,
+    PN_NEED_Q8S = 1 << PN_ACT_Q8S,
 };
 
 /* n_col activation vectors of n values, each in the forms of `need`. Storage is the workspace's. */
@@ -18,7 +18,7 @@ typedef struct pn_acts {
     unsigned need;
     float *f32;   /* [n_col_max][n]: always there, written by the producer */
     uint8_t *q8k; /* [n_col_max] of pn_act_bytes(PN_ACT_Q8K, n); NULL when never needed */
-    uint8_t *q8b; /* the same for PN_ACT_Q8B */
+    uint8_t *q8s; /* the same for PN_ACT_Q8S */
 } pn_acts;
 
 /* Bytes of the storage for n_col_max vectors, a multiple of PN_ALIGN; and its division. */
@@ -34,8 +34,8 @@ static inline const void *pn_acts_col(const pn_acts *a, pn_act_kind kind, size_t
     switch (kind) {
     case PN_ACT_Q8K:
         return a->q8k + c * pn_act_bytes(PN_ACT_Q8K, a->n);
-    case PN_ACT_Q8B:
-        return a->q8b + c * pn_act_bytes(PN_ACT_Q8B, a->n);
+    case PN_ACT_Q8S:
+        return a->q8s + c * pn_act_bytes(PN_ACT_Q8S, a->n);
     default:
         return a->f32 + c * a->n;
     }

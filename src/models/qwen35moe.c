@@ -213,7 +213,7 @@ static void head(pn_qwen35moe_pass *p, size_t n_out)
         pn_acts part = p->ws->embd; /* the vectors from `done` on */
         part.f32 += done * part.n;
         part.q8k = part.q8k ? part.q8k + done * pn_act_bytes(PN_ACT_Q8K, part.n) : NULL;
-        part.q8b = part.q8b ? part.q8b + done * pn_act_bytes(PN_ACT_Q8B, part.n) : NULL;
+        part.q8s = part.q8s ? part.q8s + done * pn_act_bytes(PN_ACT_Q8S, part.n) : NULL;
         const pn_proj out = { &m->output, p->parts[ip].logits, (size_t)m->cfg.n_vocab, NULL };
         pn_exec_project(p->ex, &part, n, &out, 1, &bytes, &macs);
         done += n;

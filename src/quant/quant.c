@@ -87,19 +87,19 @@ static const pn_type_info types[PN_TYPE_COUNT] = {
     [PN_TYPE_F32] = { PN_ACT_F32, 1, dequant_f32 },
     [PN_TYPE_F16] = { PN_ACT_F32, 1, dequant_f16 },
     [PN_TYPE_BF16] = { PN_ACT_F32, 1, dequant_bf16 },
-    [PN_TYPE_Q8_0] = { PN_ACT_Q8B, PN_QB, dequant_q8_0 },
-    [PN_TYPE_Q4_0] = { PN_ACT_Q8B, PN_QB, dequant_q4_0 },
-    [PN_TYPE_Q4_1] = { PN_ACT_Q8B, PN_QB, dequant_q4_1 },
-    [PN_TYPE_Q5_0] = { PN_ACT_Q8B, PN_QB, dequant_q5_0 },
-    [PN_TYPE_Q5_1] = { PN_ACT_Q8B, PN_QB, dequant_q5_1 },
+    [PN_TYPE_Q8_0] = { PN_ACT_Q8S, PN_QB, dequant_q8_0 },
+    [PN_TYPE_Q4_0] = { PN_ACT_Q8S, PN_QB, dequant_q4_0 },
+    [PN_TYPE_Q4_1] = { PN_ACT_Q8S, PN_QB, dequant_q4_1 },
+    [PN_TYPE_Q5_0] = { PN_ACT_Q8S, PN_QB, dequant_q5_0 },
+    [PN_TYPE_Q5_1] = { PN_ACT_Q8S, PN_QB, dequant_q5_1 },
     [PN_TYPE_Q2_K] = { PN_ACT_Q8K, PN_QK, dequant_q2_k },
     [PN_TYPE_Q3_K] = { PN_ACT_Q8K, PN_QK, dequant_q3_k },
     [PN_TYPE_Q4_K] = { PN_ACT_Q8K, PN_QK, dequant_q4_k },
     [PN_TYPE_Q5_K] = { PN_ACT_Q8K, PN_QK, dequant_q5_k },
     [PN_TYPE_Q6_K] = { PN_ACT_Q8K, PN_QK, dequant_q6_k },
-    [PN_TYPE_IQ4_NL] = { PN_ACT_Q8B, PN_QB, dequant_iq4_nl },
+    [PN_TYPE_IQ4_NL] = { PN_ACT_Q8S, PN_QB, dequant_iq4_nl },
     [PN_TYPE_IQ4_XS] = { PN_ACT_Q8K, PN_QK, dequant_iq4_xs },
-    [PN_TYPE_MXFP4] = { PN_ACT_Q8B, PN_QB, dequant_mxfp4 },
+    [PN_TYPE_MXFP4] = { PN_ACT_Q8S, PN_QB, dequant_mxfp4 },
 };
 
 const pn_type_info *pn_type_get(uint32_t type)
@@ -121,6 +121,8 @@ size_t pn_act_bytes(pn_act_kind kind, size_t n)
         return n / PN_QK * sizeof(pn_q8k);
     case PN_ACT_Q8B:
         return (n + PN_QK - 1) / PN_QK * sizeof(pn_q8b);
+    case PN_ACT_Q8S:
+        return (n + PN_QK - 1) / PN_QK * sizeof(pn_q8s);
     default:
         return 0;
     }

@@ -40,7 +40,8 @@ typedef enum pn_act_kind {
     PN_ACT_NONE = 0, /* no type's */
     PN_ACT_F32,      /* float, any n */
     PN_ACT_Q8K,      /* pn_q8k, n a multiple of 256 */
-    PN_ACT_Q8B,      /* pn_q8b, n a multiple of 32 */
+    PN_ACT_Q8B,      /* pn_q8b, n a multiple of 32: the queries of q8_0 attention */
+    PN_ACT_Q8S,      /* pn_q8s, n a multiple of 32: what the 32-weight types take */
 } pn_act_kind;
 
 /* 256 activations for a K-quant or 256-block IQ row: x_i ~ d * s[i/32] * q[i]. The integer
@@ -66,6 +67,20 @@ typedef struct pn_q8b {
 } pn_q8b;
 _Static_assert(sizeof(pn_q8b) == 320, "pn_q8b: five cache lines");
 
+/* 256 activations for the 32-weight types: x_i ~ d * s[i/16] * q[i]. The integer sub-scale (1..64)
+ * per 16 activations leaves about half the rounding noise of one scale per 32 (docs/NUMERICS.md).
+ * Where n is no multiple of 256 the last group is filled with s = 1, sum = 0, q = 0.
+ * -127 <= q <= 127. A group with max|x| < 2^-113 has d = 0, s = 1, q = 0; one that is not finite has
+ * d = NaN, s = 1, q = 0. */
+typedef struct pn_q8s {
+    int32_t s[16];             /* sub-scale of each 16: ceil(64 * max|x_j| / max|x|), 1..64 */
+    int32_t sum[PN_Q8B_GROUP]; /* per 32: the q of each 16 times their sub-scale, summed */
+    float d;                   /* max|x| / (127 * 64) */
+    uint8_t pad[28];           /* zero */
+    int8_t q[PN_QK];           /* on a cache line */
+} pn_q8s;
+_Static_assert(sizeof(pn_q8s) == 384, "pn_q8s: six cache lines");
+
 /* Writes the n weights of one row as floats, by the embedding formula of docs/NUMERICS.md. row: any
  * alignment; n a multiple of the type's block. */
 typedef void pn_dequant_row_fn(const void *row, float *y, size_t n);
@@ -82,7 +97,7 @@ const pn_type_info *pn_type_get(uint32_t type);
 /* "F32 F16 ...": the supported names, for error messages. */
 const char *pn_type_supported_names(void);
 
-/* Activation bytes for n values: n floats, or whole pn_q8k / pn_q8b structs. 0 for PN_ACT_NONE. */
+/* Activation bytes for n values: n floats, or whole pn_q8k / pn_q8b / pn_q8s structs. 0 for PN_ACT_NONE. */
 size_t pn_act_bytes(pn_act_kind kind, size_t n);
 
 /* A matrix, or a stack of n_mat of them (experts), zero-copy in the mapped file.

@@ -63,10 +63,11 @@ static void exact_k(exact *e, const pn_unpacked_k *u, const pn_q8k *a)
                  (double)a->d * a->s[i / 32] * a->q[i]);
 }
 
-static void exact_b(exact *e, const pn_unpacked_b *u, const pn_q8b *a, size_t j)
+static void exact_b(exact *e, const pn_unpacked_b *u, const pn_q8s *a, size_t j)
 {
     for (size_t i = 0; i < PN_QB; i++)
-        add_term(e, (double)u->d, u->q[i], (double)u->m, (double)a->d[j] * a->q[PN_QB * j + i]);
+        add_term(e, (double)u->d, u->q[i], (double)u->m,
+                 (double)a->d * a->s[2 * j + i / 16] * a->q[PN_QB * j + i]);
 }
 
 static exact exact_dot(const shape *s, const uint8_t *row, const void *x)
@@ -79,10 +80,10 @@ static exact exact_dot(const shape *s, const uint8_t *row, const void *x)
             pn_unpacked_k u;
             unpack_k[s->type](block, &u);
             exact_k(&e, &u, (const pn_q8k *)x + ib);
-        } else if (s->act == PN_ACT_Q8B) {
+        } else if (s->act == PN_ACT_Q8S) {
             pn_unpacked_b u;
             unpack_b[s->type](block, &u);
-            exact_b(&e, &u, (const pn_q8b *)x + ib / PN_Q8B_GROUP, ib % PN_Q8B_GROUP);
+            exact_b(&e, &u, (const pn_q8s *)x + ib / PN_Q8B_GROUP, ib % PN_Q8B_GROUP);
         } else {
             float w;
             pn_type_get(s->type)->dequant(block, &w, 1);
@@ -96,13 +97,13 @@ static exact exact_dot(const shape *s, const uint8_t *row, const void *x)
  * term passes through at most L roundings of the chain and those before or after it, each 2^-24
  * relative, and 1 more covers the products of two such errors.
  *   256-blocks: chain n/256; before it int -> float, dmin * imin, fma: 3
- *   32-blocks:  chain n/32; before it d * d, or m * asum and fma: 2
+ *   32-blocks:  chain ceil(n/256); before it int -> float and a chain of up to 16: 17
  *   floats:     chain ceil(n/32); after it 5 additions
  * A product of two scales may be subnormal, off by 2^-150 absolute, times |isum| < 2^20. */
 static double bound(const shape *s, double mag)
 {
     const size_t roundings = s->act == PN_ACT_Q8K   ? s->n / 256 + 3
-                             : s->act == PN_ACT_Q8B ? s->n / 32 + 2
+                             : s->act == PN_ACT_Q8S ? (s->n + 255) / 256 + 17
                                                     : (s->n + 31) / 32 + 5;
     return (double)(roundings + 1) * 0x1p-24 * mag + (double)s->n * 0x1p-130;
 }
@@ -131,8 +132,8 @@ static kt_buf make_columns(kt *t, const shape *s)
         uint8_t *const dst = b.ptr + c * bytes;
         if (s->act == PN_ACT_Q8K)
             t->scalar->quantize_q8k(dst, (const float *)f.ptr, s->n);
-        else if (s->act == PN_ACT_Q8B)
-            t->scalar->quantize_q8b(dst, (const float *)f.ptr, s->n);
+        else if (s->act == PN_ACT_Q8S)
+            t->scalar->quantize_q8s(dst, (const float *)f.ptr, s->n);
         else
             memcpy(dst, f.ptr, bytes);
     }
@@ -220,7 +221,7 @@ typedef struct lengths {
 static lengths lengths_of(pn_act_kind act)
 {
     return act == PN_ACT_Q8K   ? (lengths){ n_k, COUNT(n_k) }
-           : act == PN_ACT_Q8B ? (lengths){ n_b, COUNT(n_b) }
+           : act == PN_ACT_Q8S ? (lengths){ n_b, COUNT(n_b) }
                                : (lengths){ n_f, COUNT(n_f) };
 }
 

@@ -81,6 +81,37 @@ static void check_block_b(kt *t, const pn_q8b *b, size_t j, const float *x, bool
         kt_fail(t, "sum[%zu] is %d, expected %d", j, b->sum[j], sum);
 }
 
+/* What q8s promises of one group of n values, and of its filling. */
+static void check_group_s(kt *t, const pn_q8s *b, const float *x, size_t n, bool is_bad)
+{
+    const double amax = max_abs(x, n);
+    const bool is_zero = is_bad || amax < 0x1p-113;
+    if (is_zero && (is_bad ? b->d == b->d : b->d != 0.0f))
+        kt_fail(t, "d = %g, expected %s", (double)b->d, is_bad ? "NaN" : "0");
+    if (!is_zero) /* one rounding */
+        kt_near(t, "d", 0, b->d, amax / 8128, amax / 8128 * 0x1p-24 * 1.0001);
+    for (size_t j = 0; j < 16; j++) {
+        const bool is_filling = 16 * j >= n;
+        const double ratio = is_zero || is_filling ? 0 : 64 * max_abs(x + 16 * j, 16) / amax;
+        if (b->s[j] < 1 || b->s[j] > 64 || b->s[j] < ratio * (1 - 0x1p-22) ||
+            b->s[j] > ratio * (1 + 0x1p-22) + 1)
+            kt_fail(t, "s[%zu] is %d, 64 amax_j / amax is %g", j, b->s[j], ratio);
+        const double step = (double)b->d * b->s[j];
+        for (size_t i = 16 * j; i < 16 * j + 16; i++) {
+            if (b->q[i] < -127 || ((is_zero || is_filling) && b->q[i] != 0))
+                kt_fail(t, "q[%zu] = %d", i, b->q[i]);
+            if (!is_zero && !is_filling)
+                kt_near(t, "d * s * q", i, x[i], step * b->q[i], step * (0.5 + 127 * 5 * 0x1p-24));
+        }
+        if (j % 2 == 0) {
+            const int sum =
+                sum_of(b->q + 16 * j, 16) * b->s[j] + sum_of(b->q + 16 * j + 16, 16) * b->s[j + 1];
+            if (sum != b->sum[j / 2])
+                kt_fail(t, "sum[%zu] is %d, expected %d", j / 2, b->sum[j / 2], sum);
+        }
+    }
+}
+
 static bool is_bad(const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -97,6 +128,13 @@ static void check_properties(kt *t, pn_act_kind act, const kt_buf *got, const fl
                           is_bad(x + ib * PN_QK, PN_QK));
         return;
     }
+    if (act == PN_ACT_Q8S) {
+        for (size_t i = 0; i < n; i += PN_QK) {
+            const size_t in = n - i < PN_QK ? n - i : PN_QK;
+            check_group_s(t, (const pn_q8s *)got->ptr + i / PN_QK, x + i, in, is_bad(x + i, in));
+        }
+        return;
+    }
     const pn_q8b *const b = (const pn_q8b *)got->ptr;
     for (size_t ib = 0; ib < n / PN_QB; ib++)
         check_block_b(t, b + ib / PN_Q8B_GROUP, ib % PN_Q8B_GROUP, x + ib * PN_QB,
@@ -110,8 +148,9 @@ static void check_properties(kt *t, pn_act_kind act, const kt_buf *got, const fl
 /* The values at the thresholds themselves, and where quantising rounds at ties. */
 static void make_edges(kt *t, float *x, size_t n)
 {
-    static const float edges[] = { 0x1p-115f,       0x1.fffffep-116f, 0x1p-119f, 0x1.fffffep-120f,
-                                   0x1.fffffep127f, 127.0f,           2032.0f };
+    static const float edges[] = { 0x1p-113f,        0x1.fffffep-114f, 0x1p-115f,
+                                   0x1.fffffep-116f, 0x1p-119f,        0x1.fffffep-120f,
+                                   0x1.fffffep127f,  127.0f,           2032.0f };
     const float amax = edges[kt_index(t, sizeof edges / sizeof *edges)];
     for (size_t i = 0; i < n; i++) /* k + 1/2 steps of amax / 254 and whole ones */
         x[i] = amax * ((float)((int)kt_index(t, 509) - 254) / 254.0f);
@@ -119,10 +158,16 @@ static void make_edges(kt *t, float *x, size_t n)
         x[i + kt_index(t, 32)] = i % 64 ? amax : -amax;
 }
 
+static pn_quantize_fn *slot(const pn_kernels *k, pn_act_kind act)
+{
+    return act == PN_ACT_Q8K   ? k->quantize_q8k
+           : act == PN_ACT_Q8B ? k->quantize_q8b
+                               : k->quantize_q8s;
+}
+
 /* family: of x_family, or one more for the edges. */
 static void check_case(kt *t, pn_act_kind act, size_t n, size_t family)
 {
-    const bool is_k = act == PN_ACT_Q8K;
     kt_case(t, "n %zu, %s", n, family < X_FAMILY_COUNT ? x_family_names[family] : "edges");
     kt_buf x = kt_buf_new(n * sizeof(float), 4);
     kt_buf got = kt_buf_new(pn_act_bytes(act, n), 64), want = kt_buf_new(got.bytes, 64);
@@ -132,8 +177,8 @@ static void check_case(kt *t, pn_act_kind act, size_t n, size_t family)
     else
         make_edges(t, (float *)x.ptr, n);
     kt_buf_seal(&x);
-    (is_k ? t->scalar->quantize_q8k : t->scalar->quantize_q8b)(want.ptr, xf, n);
-    KT_CALL(t, (is_k ? t->k->quantize_q8k : t->k->quantize_q8b)(got.ptr, xf, n));
+    slot(t->scalar, act)(want.ptr, xf, n);
+    KT_CALL(t, slot(t->k, act)(got.ptr, xf, n));
     kt_same_bytes(t, "dst", &got, &want);
     if (kt_is_scalar(t))
         check_properties(t, act, &got, xf, n);
@@ -144,12 +189,10 @@ static void check_case(kt *t, pn_act_kind act, size_t n, size_t family)
 
 static void bench(kt *t, pn_act_kind act)
 {
-    const bool is_k = act == PN_ACT_Q8K;
     static float x[2048];
-    static _Alignas(64) uint8_t dst[8 * sizeof(pn_q8k)];
+    static _Alignas(64) uint8_t dst[8 * sizeof(pn_q8s)];
     make_floats(t, X_NORMAL, x, 2048);
-    KT_BENCH(t, "2048", "GB/s", sizeof x,
-             (is_k ? t->k->quantize_q8k : t->k->quantize_q8b)(dst, x, 2048));
+    KT_BENCH(t, "2048", "GB/s", sizeof x, slot(t->k, act)(dst, x, 2048));
 }
 
 static void check_slot(kt *t, size_t off, pn_act_kind act, const char *name)
@@ -169,4 +212,5 @@ void check_quantize(kt *t)
 {
     check_slot(t, KT_SLOT(quantize_q8k), PN_ACT_Q8K, "quantize_q8k");
     check_slot(t, KT_SLOT(quantize_q8b), PN_ACT_Q8B, "quantize_q8b");
+    check_slot(t, KT_SLOT(quantize_q8s), PN_ACT_Q8S, "quantize_q8s");
 }

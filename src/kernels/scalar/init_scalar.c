@@ -14,6 +14,7 @@ void pn_kernels_init_scalar(pn_kernels *k)
     k->gemm_scratch_bytes = no_scratch;
     k->quantize_q8k = pn_quantize_q8k_scalar;
     k->quantize_q8b = pn_quantize_q8b_scalar;
+    k->quantize_q8s = pn_quantize_q8s_scalar;
     pn_qmv_k_init_scalar(k);
     pn_qmv_b_init_scalar(k);
     pn_attn_init_scalar(&k->attn);

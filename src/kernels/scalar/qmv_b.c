@@ -1,39 +1,31 @@
-/* Dot products of the 32-weight types with pn_q8b activations: the specification.
+/* Dot products of the 32-weight types with pn_q8s activations: the specification.
  *
- * Per block, exactly in int32: isum = sum_i q_i * a_i, |isum| <= 32 * 128 * 127; asum = sum_i a_i.
- * Then, blocks ascending, one chain per output from +0:
- *     Q8_0 Q4_0 Q5_0 IQ4_NL MXFP4   acc = fma(d_w * d_act, isum, acc)
- *     Q4_1 Q5_1                     t = fma(d_w, isum, m_w * asum), acc = fma(d_act, t, acc) */
+ * Per block, exactly in int32: isum = sum over its two 16s of s * sum_i q_i a_i, which is at most
+ * 32 * 128 * 127 * 64 < 2^25; asum = sum over the two of s * sum_i a_i.
+ * Per group of 8 blocks (256 weights; fewer at the end of a row), blocks ascending, from +0:
+ *     Q8_0 Q4_0 Q5_0 IQ4_NL MXFP4   t = fma(d_w, isum, t)
+ *     Q4_1 Q5_1                     t = fma(d_w, isum, t), then t = fma(m_w, asum, t)
+ * and acc = fma(d_act, t, acc), groups ascending, one chain per output from +0. */
 #include "kernels/scalar/scalar.h"
 
 #include "base/arith.h"
 #include "quant/blocks.h"
 #include "quant/unpack.h"
 
-/* One block's step of a chain; j: the block's place in its group of activations. */
-typedef float dot_block_fn(const pn_unpacked_b *u, const pn_q8b *a, size_t j, float acc);
-
-static float dot_ints(const pn_unpacked_b *u, const pn_q8b *a, size_t j)
+static float dot_ints(const pn_unpacked_b *u, const pn_q8s *a, size_t j)
 {
     int32_t isum = 0;
-    for (size_t i = 0; i < PN_QB; i++)
-        isum += u->q[i] * a->q[PN_QB * j + i];
+    for (size_t g = 2 * j; g < 2 * j + 2; g++) {
+        int32_t dot = 0;
+        for (size_t i = 0; i < 16; i++)
+            dot += u->q[16 * (g - 2 * j) + i] * a->q[16 * g + i];
+        isum += a->s[g] * dot;
+    }
     return pn_i2f(isum);
 }
 
-static float dot_plain(const pn_unpacked_b *u, const pn_q8b *a, size_t j, float acc)
-{
-    return pn_fma(u->d * a->d[j], dot_ints(u, a, j), acc);
-}
-
-static float dot_with_min(const pn_unpacked_b *u, const pn_q8b *a, size_t j, float acc)
-{
-    const float t = pn_fma(u->d, dot_ints(u, a, j), u->m * pn_i2f(a->sum[j]));
-    return pn_fma(a->d[j], t, acc);
-}
-
 /* y[c][r] = row r . x[c]; a column's chain is the same whatever the other columns are. */
-static void gemm_b(pn_unpack_b_fn *unpack, dot_block_fn *dot, size_t block_bytes, const void *w,
+static void gemm_b(pn_unpack_b_fn *unpack, bool has_min, size_t block_bytes, const void *w,
                    size_t row_bytes, size_t n_row, const void *const *x, float *const *y,
                    size_t n_col, size_t n)
 {
@@ -41,12 +33,22 @@ static void gemm_b(pn_unpack_b_fn *unpack, dot_block_fn *dot, size_t block_bytes
         const uint8_t *const row = (const uint8_t *)w + r * row_bytes;
         for (size_t c = 0; c < n_col; c++)
             y[c][r] = 0.0f;
-        for (size_t ib = 0; ib < n / PN_QB; ib++) {
-            pn_unpacked_b u;
-            unpack(row + ib * block_bytes, &u);
-            const size_t group = ib / PN_Q8B_GROUP, j = ib % PN_Q8B_GROUP;
-            for (size_t c = 0; c < n_col; c++)
-                y[c][r] = dot(&u, (const pn_q8b *)x[c] + group, j, y[c][r]);
+        for (size_t ib0 = 0; ib0 < n / PN_QB; ib0 += PN_Q8B_GROUP) {
+            const size_t left = n / PN_QB - ib0,
+                         n_block = left < PN_Q8B_GROUP ? left : PN_Q8B_GROUP;
+            pn_unpacked_b u[PN_Q8B_GROUP];
+            for (size_t j = 0; j < n_block; j++)
+                unpack(row + (ib0 + j) * block_bytes, &u[j]);
+            for (size_t c = 0; c < n_col; c++) {
+                const pn_q8s *const a = (const pn_q8s *)x[c] + ib0 / PN_Q8B_GROUP;
+                float t = 0.0f;
+                for (size_t j = 0; j < n_block; j++) {
+                    t = pn_fma(u[j].d, dot_ints(&u[j], a, j), t);
+                    if (has_min)
+                        t = pn_fma(u[j].m, pn_i2f(a->sum[j]), t);
+                }
+                y[c][r] = pn_fma(a->d, t, y[c][r]);
+            }
         }
     }
 }
@@ -54,14 +56,14 @@ static void gemm_b(pn_unpack_b_fn *unpack, dot_block_fn *dot, size_t block_bytes
 static void gemm_plain(pn_unpack_b_fn *unpack, size_t block_bytes, const void *w, size_t row_bytes,
                        size_t n_row, const void *const *x, float *const *y, size_t n_col, size_t n)
 {
-    gemm_b(unpack, dot_plain, block_bytes, w, row_bytes, n_row, x, y, n_col, n);
+    gemm_b(unpack, false, block_bytes, w, row_bytes, n_row, x, y, n_col, n);
 }
 
 static void gemm_with_min(pn_unpack_b_fn *unpack, size_t block_bytes, const void *w,
                           size_t row_bytes, size_t n_row, const void *const *x, float *const *y,
                           size_t n_col, size_t n)
 {
-    gemm_b(unpack, dot_with_min, block_bytes, w, row_bytes, n_row, x, y, n_col, n);
+    gemm_b(unpack, true, block_bytes, w, row_bytes, n_row, x, y, n_col, n);
 }
 
 PN_DEFINE_SCALAR(gemm_plain, q8_0)

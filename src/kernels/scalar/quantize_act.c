@@ -21,6 +21,7 @@ static uint32_t max_bits(const float *x, size_t n)
 
 enum {
     BITS_NOT_FINITE = 0x7f800000,
+    BITS_2_M113 = (127 - 113) << 23, /* below it d of a pn_q8s would be subnormal */
     BITS_2_M115 = (127 - 115) << 23, /* below it d of a pn_q8k would be subnormal */
     BITS_2_M119 = (127 - 119) << 23, /* below it d of a pn_q8b block would be */
 };
@@ -93,4 +94,42 @@ void pn_quantize_q8b_scalar(void *dst, const float *x, size_t n)
     memset(b, 0, pn_act_bytes(PN_ACT_Q8B, n));
     for (size_t ib = 0; ib < n / PN_QB; ib++)
         quantize_b(b + ib / PN_Q8B_GROUP, ib % PN_Q8B_GROUP, x + ib * PN_QB);
+}
+
+/* Over up to 256 values: amax = max|x|, d = amax / 8128, u = 64 / amax.
+ * Per 16: s = ceil(amax_j * u), held within 1..64; is = 1 / (d * s); q = rne(x * is).
+ * |q| <= 127 as for quantize_k, with 64 for 16; |sum| <= 32 * 127 * 64. */
+static void quantize_s(pn_q8s *b, const float *x, size_t n)
+{
+    memset(b, 0, sizeof *b);
+    for (int j = 0; j < 16; j++)
+        b->s[j] = 1;
+    const uint32_t bits = max_bits(x, n);
+    if (bits < BITS_2_M113 || bits >= BITS_NOT_FINITE) {
+        b->d = pn_asf(bits < BITS_2_M113 ? 0 : 0x7fc00000u);
+        return;
+    }
+    const float amax = pn_asf(bits), u = pn_div(64.0f, amax);
+    b->d = pn_div(amax, 8128.0f); /* 127 * 64 */
+    for (size_t j = 0; j < n / 16; j++) {
+        const float *const xj = x + 16 * j;
+        const float r = pn_asf(max_bits(xj, 16)) * u;
+        int s = (int)r;
+        s += pn_i2f(s) < r; /* ceil */
+        s = s < 1 ? 1 : s > 64 ? 64 : s;
+        b->s[j] = s;
+        const float is = pn_div(1.0f, b->d * pn_i2f(s));
+        for (int i = 0; i < 16; i++) {
+            const int q = pn_rinti(xj[i] * is);
+            b->q[16 * j + (size_t)i] = (int8_t)q;
+            b->sum[j / 2] += q * s;
+        }
+    }
+}
+
+void pn_quantize_q8s_scalar(void *dst, const float *x, size_t n)
+{
+    pn_q8s *const b = dst;
+    for (size_t i = 0; i < n; i += PN_QK)
+        quantize_s(b + i / PN_QK, x + i, n - i < PN_QK ? n - i : PN_QK);
 }

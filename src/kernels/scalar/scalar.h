@@ -13,7 +13,7 @@ void pn_norm_init_scalar(pn_kernels *k);
 void pn_vector_init_scalar(pn_kernels *k);
 void pn_delta_net_init_scalar(pn_kernels *k);
 
-pn_quantize_fn pn_quantize_q8k_scalar, pn_quantize_q8b_scalar;
+pn_quantize_fn pn_quantize_q8k_scalar, pn_quantize_q8b_scalar, pn_quantize_q8s_scalar;
 
 /* Defines a type's gemm and its one-column case by loop(unpack, block_bytes, w, ...): the same code
  * for both, hence the same bits. */
