@@ -438,7 +438,7 @@ pn_status pn_logprobs(pn_sampler_space *sp, const float *logits, int32_t token, 
 {
     PN_ASSERT(n_top <= sp->n_vocab && n_top <= PN_SAMPLER_MAX_TOP_LOGPROBS);
     PN_ASSERT(token >= 0 && (size_t)token < sp->n_vocab);
-    int32_t at;
+    int32_t at = 0;
     PN_TRY(find_max(logits, sp->n_vocab, &at, err));
     const float max = logits[at];
     uint64_t sum = 0;
