@@ -412,7 +412,7 @@ pn_status pn_sampler_pick(const pn_sampler *s, pn_sampler_space *sp, const float
 {
     const pn_sampler_opts *const o = &s->opts;
     const float *const l = s->n_history && has_penalties(o) ? penalize(s, sp, logits) : logits;
-    int32_t at;
+    int32_t at = 0;
     PN_TRY(find_max(l, sp->n_vocab, &at, err));
     *token = o->temperature == 0 || o->top_k == 1 ? at : draw(o, sp, l, l[at], pos);
     return PN_OK;
