@@ -17,6 +17,7 @@ enum { /* exit statuses: a promise to scripts */
 /* The subcommands: each prints its own errors and returns an exit status. Standard output is
  * flushed and checked by main. */
 typedef int pn_cmd_fn(const pn_cli_opts *opts);
+pn_cmd_fn pn_cmd_detokenize, pn_cmd_tokenize;
 pn_cmd_fn pn_cmd_inspect;
 pn_cmd_fn pn_cmd_render;
 pn_cmd_fn pn_cmd_synth;

@@ -24,6 +24,11 @@ static const command commands[] = {
     { "synth", PN_CMD_SYNTH, "-o OUT [options]",
       "Writes a model of the real shapes with random weights, for benchmarks and tests.", 0, 0,
       pn_cmd_synth },
+    { "tokenize", PN_CMD_TOKENIZE, "[-m MODEL] [--special] [--no-nfc] [-f FILE]",
+      "Turns text, from FILE or standard input, into a JSON array of token ids.", 0, 0,
+      pn_cmd_tokenize },
+    { "detokenize", PN_CMD_DETOKENIZE, "[-m MODEL] [-f FILE]",
+      "Turns token ids, a JSON array or a list, back into text.", 0, 0, pn_cmd_detokenize },
 };
 
 enum {
