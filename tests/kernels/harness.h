@@ -144,6 +144,7 @@ void kt_check_registered(kt *t);
 /* --- the checks, each in its file --- */
 void check_quantize(kt *t);
 void check_qmv(kt *t);
+void check_qmv_f(kt *t);
 void check_vector(kt *t);
 void check_norm(kt *t);
 void check_delta_net(kt *t);

@@ -9,6 +9,7 @@
 static void (*const checks[])(kt *) = {
     check_quantize,
     check_qmv,
+    check_qmv_f,
     check_vector,
     check_norm,
     check_delta_net,

@@ -56,8 +56,8 @@ static void check_fma(float a, float b, float c)
                  (double)want);
 }
 
-/* A product half way between two floats and an addend that only an exact sum can see: the cases that
- * arithmetic in double rounds twice. */
+/* A product half way between two floats and an addend that only an exact sum can see: the cases
+ * that arithmetic in double rounds twice. */
 static void test_fma_double_rounding(void **state)
 {
     (void)state;
