@@ -54,12 +54,6 @@ bool kt_begin(kt *t, size_t off, const char *fmt, ...)
     return true;
 }
 
-void kt_elsewhere(kt *t, size_t off, const char *where)
-{
-    (void)where;
-    t->registered[off / sizeof(void *)] = true;
-}
-
 void kt_case(kt *t, const char *fmt, ...)
 {
     va_list ap;

@@ -52,8 +52,6 @@ typedef struct kt {
  * nothing to do: the slot is empty, or the same function as in the level below. Either way the slot
  * counts as tested. Resets the random numbers, so that a slot's cases depend on nothing else. */
 bool kt_begin(kt *t, size_t off, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* The slot at off is tested by another program, named in where: counts as begun. */
-void kt_elsewhere(kt *t, size_t off, const char *where);
 /* Names the case that follows. */
 void kt_case(kt *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Reports a failure of the running case; the first few of a slot are printed. */
@@ -148,5 +146,6 @@ void check_qmv_f(kt *t);
 void check_vector(kt *t);
 void check_norm(kt *t);
 void check_delta_net(kt *t);
+void check_attention(kt *t);
 
 #endif

@@ -37,8 +37,8 @@ static float noise(void)
     return s - 6.0f;
 }
 
-/* bytes (rounded up to 64) that end at a page nobody may touch, filled with 0xff: NaN in every float
- * type. */
+/* bytes (rounded up to 64) that end at a page nobody may touch, filled with 0xff: NaN in every
+ * float type. */
 typedef struct guarded {
     char *map, *ptr;
     size_t map_bytes;
@@ -336,8 +336,8 @@ static void check_shapes(const pn_kernels *kern, pn_kv_type type)
     }
 }
 
-/* Whole results, results of cut query blocks and of chunks computed apart are the definition's bits,
- * for all head sizes, on pages whose unused positions hold NaN and that end at a guard. */
+/* Whole results, results of cut query blocks and of chunks computed apart are the definition's
+ * bits, for all head sizes, on pages whose unused positions hold NaN and that end at a guard. */
 static void test_bits_of_the_definition(void **state)
 {
     (void)state;
