@@ -11,12 +11,10 @@
 #include <string.h>
 
 enum {
-    BLOCK_ROWS = 8 * PN_ATTN_ROWS,
+    BLOCK_ROWS = 11 * PN_ATTN_ROWS, /* 132: 16 tokens of a group of 8 heads in one block */
     /* Row strides are off the powers of two, so that 12 rows do not fall on the same L1 sets. */
     SCORE_STRIDE = PN_KV_CHUNK + 16,
     PART_HEAD = 16, /* floats before a part's o: m, l, padding to a cache line */
-    K_BLOCK_Q8 = PN_ATTN_LANES * 2 + PN_ATTN_LANES * 32,
-    V_BLOCK_Q8 = PN_KV_CHUNK * 2 + PN_KV_CHUNK * 32,
 };
 
 const char *pn_kv_type_name(pn_kv_type type)
@@ -27,13 +25,13 @@ const char *pn_kv_type_name(pn_kv_type type)
 
 static size_t k_tile_bytes(pn_kv_type type, size_t head_dim)
 {
-    return type == PN_KV_Q8_0 ? head_dim / 32 * K_BLOCK_Q8
+    return type == PN_KV_Q8_0 ? head_dim / 32 * PN_KV_K_BLOCK
                               : head_dim * PN_ATTN_LANES * (type == PN_KV_F16 ? 2 : 4);
 }
 
 static size_t v_tile_bytes(pn_kv_type type)
 {
-    return type == PN_KV_Q8_0 ? V_BLOCK_Q8
+    return type == PN_KV_Q8_0 ? PN_KV_V_BLOCK
                               : (size_t)PN_KV_CHUNK * PN_ATTN_LANES * (type == PN_KV_F16 ? 2 : 4);
 }
 
@@ -163,8 +161,8 @@ static void tile_chunk(const block *b, size_t r0, size_t n_row, size_t c, size_t
     }
 }
 
-/* All rows of the block against chunk c of those up to c_end: into parts, or merged into a->o and the
- * running m, l. */
+/* All rows of the block against chunk c of those up to c_end: into parts, or merged into a->o and
+ * the running m, l. */
 static void block_chunk(block *b, size_t c, size_t c_end, float *parts)
 {
     const pn_attn_args *const a = b->a;

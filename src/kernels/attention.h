@@ -29,7 +29,8 @@ size_t pn_kv_v_bytes(pn_kv_type type, size_t head_dim);
 /* --- the whole operation ---------------------------------------------------------------------- */
 
 /* n_q queries that share one KV head; query j sees positions 0..pos[j], whose K and V are stored.
- * Any n_q, any mix of positions: the bits of a query do not depend on its company. */
+ * Any n_q, any mix of positions: the bits of a query do not depend on its company, as long as what
+ * the company sees is finite (a NaN stored at a later position of the chunk may reach it, too). */
 typedef struct pn_attn_args {
     pn_kv_type type;
     size_t head_dim;
@@ -65,7 +66,9 @@ void pn_attn_join(const struct pn_kernels *k, const pn_attn_args *a, const float
 
 enum {
     PN_ATTN_LANES = 32, /* positions of a K tile, d of a V tile */
-    PN_ATTN_ROWS = 12   /* queries of a register tile; rows of a and out exist up to this */
+    PN_ATTN_ROWS = 12,  /* queries of a register tile; rows of a and out exist up to this */
+    PN_KV_K_BLOCK = PN_ATTN_LANES * 2 + PN_ATTN_LANES * 32, /* bytes of a q8_0 block of K */
+    PN_KV_V_BLOCK = PN_KV_CHUNK * 2 + PN_KV_CHUNK * 32      /* and of V */
 };
 
 /* Stores k and v [head_dim] of one position (0 <= i < 128) into a head's parts, rounded once. */
@@ -89,7 +92,8 @@ typedef void pn_attn_score_q8_fn(const void *tile, size_t n_block, const void *q
 
 #define PN_ATTN_W_MIN 0x1p-100f /* smaller maxima of w_j count as 0: 32767 / W stays finite */
 
-/* Values of one 32-block of d of a q8_0 V part over its first n_pos positions: per row r, with
+/* Values of one 32-block of d of a q8_0 V part over its first n_pos positions (1..128): per row r
+ * of p [n_row][128], weights that are +0 from n_pos on, with
  * w_j = p[r][j] * d_v(j), W = max w_j, u_j = rne(w_j * (32767 / W)):
  *   out[r][d] = (1 / (32767 / W)) * sum u_j v_jd,  +0 where W < PN_ATTN_W_MIN. */
 typedef void pn_attn_value_q8_fn(const void *block, size_t n_pos, const float *p, size_t ldp,

@@ -4,18 +4,21 @@
  *
  * f16/f32 tile: 12 (8) accumulators, 2 vectors of the tile, 1 broadcast; a step is 12 (8) FMA for 8
  * (6) loads and, for f16, 2 conversions. */
-#include "kernels/kernels.h"
+#include "kernels/avx2/floats_avx2.h"
 
-#include <immintrin.h>
-#include <string.h>
+#define LANES PN_ATTN_LANES
+#define ROWS  PN_ATTN_ROWS
 
-#define LANES  PN_ATTN_LANES
-#define ROWS   PN_ATTN_ROWS
-#define INLINE static inline __attribute__((always_inline))
+typedef __m256 vec;
+#define V(op) pn_v8_##op
+enum {
+    N_LANE = 8
+};
+#include "kernels/wide/attention.inc.h"
 
-/* acc += x. In assembly: gcc 12 moves the products ahead of the sums, runs out of registers and keeps
- * an accumulator in memory; values of q8_0 then take 1.5 times as long. */
-INLINE __m256i add_in_place(__m256i acc, __m256i x)
+/* acc += x. In assembly: gcc 12 moves the products ahead of the sums, runs out of registers and
+ * keeps an accumulator in memory; values of q8_0 then take 1.5 times as long. */
+PN_INLINE __m256i add_in_place(__m256i acc, __m256i x)
 {
     __asm__("vpaddd %1, %0, %0" : "+x"(acc) : "x"(x));
     return acc;
@@ -24,13 +27,13 @@ INLINE __m256i add_in_place(__m256i acc, __m256i x)
 /* acc += k . q for 8 positions x 4 d, k biased by 128. maddubs takes |k|, at most 127, so that its
  * pairs stay below 2^15. */
 #define DOT4_START(sum) ((void)(sum), _mm256_setzero_si256())
-INLINE __m256i dot4(__m256i acc, __m256i k_biased, __m256i q)
+PN_INLINE __m256i dot4(__m256i acc, __m256i k_biased, __m256i q)
 {
     const __m256i k = _mm256_xor_si256(k_biased, _mm256_set1_epi8(-128));
     const __m256i p = _mm256_maddubs_epi16(_mm256_abs_epi8(k), _mm256_sign_epi8(q, k));
     return add_in_place(acc, _mm256_madd_epi16(p, _mm256_set1_epi16(1)));
 }
-INLINE __m256i add_pairs(__m256i acc, __m256i a, __m256i b)
+PN_INLINE __m256i add_pairs(__m256i acc, __m256i a, __m256i b)
 {
     return add_in_place(acc, _mm256_madd_epi16(a, b));
 }
@@ -45,7 +48,7 @@ static uint16_t f2h_or_nan(float x)
 }
 
 /* 8 of them. */
-INLINE __m128i f2h_or_nan_8(const float *x)
+PN_INLINE __m128i f2h_or_nan_8(const float *x)
 {
     const __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT);
     const __m128i e = _mm_set1_epi16(0x7c00);
@@ -85,7 +88,7 @@ static void store_f32(void *k_part, void *v_part, size_t i, const float *k, cons
 }
 
 /* 32 values -> their f16 scale and 32 int8. */
-INLINE uint16_t quantize_32(const float *x, __m256i *q)
+PN_INLINE uint16_t quantize_32(const float *x, __m256i *q)
 {
     const __m256i abs = _mm256_set1_epi32(0x7fffffff);
     __m256i top = _mm256_setzero_si256();
@@ -121,14 +124,14 @@ static void store_q8_0(void *k_part, void *v_part, size_t i, const float *k, con
         __m256i qk, qv;
         const uint16_t hk = quantize_32(k + ib * 32, &qk), hv = quantize_32(v + ib * 32, &qv);
 
-        char *const kb = (char *)k_part + (i / LANES * n_block + ib) * (LANES * 2 + LANES * 32);
+        char *const kb = (char *)k_part + (i / LANES * n_block + ib) * PN_KV_K_BLOCK;
         uint32_t t[8];
         _mm256_storeu_si256((__m256i *)t, _mm256_xor_si256(qk, _mm256_set1_epi8(-128)));
         ((uint16_t *)kb)[i % LANES] = hv == 0x7e00u ? hv : hk;
         for (size_t g = 0; g < 8; g++)
             memcpy(kb + (size_t)LANES * 2 + (g * LANES + i % LANES) * 4, &t[g], 4);
 
-        char *const vb = (char *)v_part + ib * (PN_KV_CHUNK * 2 + PN_KV_CHUNK * 32);
+        char *const vb = (char *)v_part + ib * PN_KV_V_BLOCK;
         ((uint16_t *)vb)[i] = hv;
         int8_t b[32];
         _mm256_storeu_si256((__m256i *)b, qv);
@@ -140,19 +143,19 @@ static void store_q8_0(void *k_part, void *v_part, size_t i, const float *k, con
 
 /* --- f16 and f32: scores and values ----------------------------------------------------------- */
 
-INLINE __m256 load_f16(const char *p)
+PN_INLINE __m256 load_f16(const char *p)
 {
     return _mm256_cvtph_ps(_mm_load_si128((const __m128i *)p));
 }
-INLINE __m256 load_f32(const char *p)
+PN_INLINE __m256 load_f32(const char *p)
 {
     return _mm256_load_ps((const float *)p);
 }
 
 /* 16 lanes; n_row, load and bytes are constants where this is expanded. */
-INLINE void tile_rows(const char *t, size_t n_step, const float *a, size_t lda, float *out,
-                      size_t ldo, ptrdiff_t ahead, const int n_row, __m256 (*load)(const char *),
-                      size_t bytes)
+PN_INLINE void tile_rows(const char *t, size_t n_step, const float *a, size_t lda, float *out,
+                         size_t ldo, ptrdiff_t ahead, const int n_row, __m256 (*load)(const char *),
+                         size_t bytes)
 {
     __m256 acc[6][2];
 #pragma GCC unroll 6
@@ -196,97 +199,6 @@ INLINE void tile_rows(const char *t, size_t n_step, const float *a, size_t lda, 
     }
 DEFINE_TILE(tile_f16, load_f16, 2)
 DEFINE_TILE(tile_f32, load_f32, 4)
-
-/* --- softmax of a chunk, merge, division ------------------------------------------------------ */
-
-INLINE __m256 exp_8(__m256 x)
-{
-    const __m256 c =
-        _mm256_max_ps(_mm256_set1_ps(-104.0f), _mm256_min_ps(_mm256_set1_ps(89.0f), x));
-    const __m256 magic = _mm256_set1_ps(12582912.0f);
-    const __m256 t = _mm256_fmadd_ps(c, _mm256_set1_ps(1.44269504088896341f), magic);
-    const __m256 n = _mm256_sub_ps(t, magic);
-    __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0.693147182464599609375f), c);
-    r = _mm256_fmadd_ps(n, _mm256_set1_ps(1.90465429995776787854e-9f), r);
-    __m256 q = _mm256_set1_ps(0.00138206605f);
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.00836867467f));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.0416682661f));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.166665211f));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.49999994f));
-    const __m256 s = _mm256_fmadd_ps(_mm256_mul_ps(r, r), q, r);
-    const __m256i n254 =
-        _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(0x4b400000 - 254));
-    const __m256i half = _mm256_srli_epi32(n254, 1);
-    const __m256 a = _mm256_castsi256_ps(_mm256_slli_epi32(half, 23));
-    const __m256 b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_sub_epi32(n254, half), 23));
-    return _mm256_mul_ps(_mm256_mul_ps(_mm256_add_ps(_mm256_set1_ps(1.0f), s), a), b);
-}
-
-/* Butterflies of 4 consecutive 32s at once: each step halves all four. */
-INLINE float sum_128(const float *p)
-{
-    __m256 s[4];
-    for (size_t k = 0; k < 4; k++) {
-        const float *const x = p + 32 * k;
-        s[k] = _mm256_add_ps(_mm256_add_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(x + 16)),
-                             _mm256_add_ps(_mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 24)));
-    }
-    __m256 a = _mm256_add_ps(_mm256_permute2f128_ps(s[0], s[1], 0x20),
-                             _mm256_permute2f128_ps(s[0], s[1], 0x31));
-    __m256 b = _mm256_add_ps(_mm256_permute2f128_ps(s[2], s[3], 0x20),
-                             _mm256_permute2f128_ps(s[2], s[3], 0x31));
-    a = _mm256_add_ps(a, _mm256_permute_ps(a, 0x4e));
-    b = _mm256_add_ps(b, _mm256_permute_ps(b, 0x4e));
-    a = _mm256_add_ps(a, _mm256_permute_ps(a, 0xb1));
-    b = _mm256_add_ps(b, _mm256_permute_ps(b, 0xb1)); /* each half of 4: the sum of one 32 */
-    const __m128 l01 = _mm_add_ss(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    const __m128 l23 = _mm_add_ss(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
-    return _mm_cvtss_f32(_mm_add_ss(l01, l23));
-}
-
-static void softmax(float *s, size_t n, float scale, float *m, float *l)
-{
-    const __m256 vscale = _mm256_set1_ps(scale), none = _mm256_set1_ps(-INFINITY);
-    __m256 top = none;
-    for (size_t i = 0; i < PN_KV_CHUNK; i += 8) {
-        const __m256 x = _mm256_mul_ps(_mm256_loadu_ps(s + i), vscale);
-        top = _mm256_max_ps(top, _mm256_blendv_ps(none, x, lanes_8(n, i)));
-        _mm256_storeu_ps(s + i, x);
-    }
-    const float s_max = max_8(top) + 0.0f;
-    const __m256 vmax = _mm256_set1_ps(s_max);
-    for (size_t i = 0; i < PN_KV_CHUNK; i += 8) {
-        const __m256 p = exp_8(_mm256_sub_ps(_mm256_loadu_ps(s + i), vmax));
-        _mm256_storeu_ps(s + i, _mm256_and_ps(p, lanes_8(n, i)));
-    }
-    *m = s_max;
-    *l = sum_128(s);
-}
-
-static void merge(float *o, float *m, float *l, const float *o2, float m2, float l2,
-                  size_t head_dim)
-{
-    const float m_new = pn_max(*m, m2), f = pn_exp(*m - m_new), g = pn_exp(m2 - m_new);
-    *l = pn_fma(*l, f, l2 * g);
-    *m = m_new;
-    const __m256 vf = _mm256_set1_ps(f), vg = _mm256_set1_ps(g);
-    size_t d = 0;
-    for (; d + 8 <= head_dim; d += 8)
-        _mm256_storeu_ps(o + d, _mm256_fmadd_ps(_mm256_loadu_ps(o + d), vf,
-                                                _mm256_mul_ps(_mm256_loadu_ps(o2 + d), vg)));
-    for (; d < head_dim; d++)
-        o[d] = pn_fma(o[d], f, o2[d] * g);
-}
-
-static void finish(float *o, float l, size_t head_dim)
-{
-    const __m256 vl = _mm256_set1_ps(l);
-    size_t d = 0;
-    for (; d + 8 <= head_dim; d += 8)
-        _mm256_storeu_ps(o + d, _mm256_div_ps(_mm256_loadu_ps(o + d), vl));
-    for (; d < head_dim; d++)
-        o[d] = pn_div(o[d], l);
-}
 
 void pn_attn_init_avx2(pn_attn_kernels *k)
 {

@@ -1,31 +1,18 @@
 /* Scores and values of q8_0 KV on 256 bits, for the files that define before including it:
- *   LANES, ROWS, INLINE;
+ *   LANES, ROWS;
  *   DOT4_START(sum): the accumulator that dot4 starts from, sum the total of the query's block;
  *   dot4(acc, k, q): acc + the dots of 8 positions' 4 biased k with the 4 q of every lane;
  *   add_pairs(acc, a, b): acc + the dots of int16 pairs. */
+#ifndef PN_KERNELS_AVX2_ATTENTION_Q8_INC_H
+#define PN_KERNELS_AVX2_ATTENTION_Q8_INC_H
 
 /* Rows of the next register tile when left remain: 6 or 4, so that 12 is 6 + 6 and 8 is 4 + 4. */
-INLINE size_t group_rows(size_t left)
+PN_INLINE size_t group_rows(size_t left)
 {
     return left > 8 || left == 6 || left == 5 ? 6 : 4;
 }
 
-/* All ones in the lanes i .. i + 7 that are below n. */
-INLINE __m256 lanes_8(size_t n, size_t i)
-{
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)n - (int)i), lane));
-}
-
-INLINE float max_8(__m256 x)
-{
-    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    y = _mm_max_ps(y, _mm_permute_ps(y, 0x4e));
-    y = _mm_max_ps(y, _mm_permute_ps(y, 0xb1));
-    return _mm_cvtss_f32(y);
-}
-
-INLINE __m256i four_q(const int8_t *q)
+PN_INLINE __m256i four_q(const int8_t *q)
 {
     int32_t four;
     memcpy(&four, q, 4);
@@ -33,8 +20,8 @@ INLINE __m256i four_q(const int8_t *q)
 }
 
 /* One block of 32 d, 8 positions, 4 rows: k at stride 4 * LANES per 4 d; q, d, sum of the rows. */
-INLINE void score_block_q8(const char *k, __m256 dk, const int8_t *const *q, const float *d,
-                           const int32_t *sum, bool is_first, float *out, size_t ldo)
+PN_INLINE void score_block_q8(const char *k, __m256 dk, const int8_t *const *q, const float *d,
+                              const int32_t *sum, bool is_first, float *out, size_t ldo)
 {
     const int8_t *const q0 = q[0], *const q1 = q[1], *const q2 = q[2], *const q3 = q[3];
     __m256i acc[4];
@@ -62,13 +49,10 @@ static pn_attn_score_q8_fn score_q8;
 static void score_q8(const void *tile, size_t n_block, const void *q, size_t q_stride, float *out,
                      size_t ldo, size_t n_row, const void *next)
 {
-    enum {
-        BLOCK_BYTES = LANES * 2 + LANES * 32
-    };
     const char *b = tile;
     const ptrdiff_t ahead = (const char *)next - b;
-    for (size_t ib = 0; ib < n_block; ib++, b += BLOCK_BYTES) {
-        for (size_t line = 0; line < BLOCK_BYTES; line += 64)
+    for (size_t ib = 0; ib < n_block; ib++, b += PN_KV_K_BLOCK) {
+        for (size_t line = 0; line < PN_KV_K_BLOCK; line += 64)
             _mm_prefetch(b + ahead + line, _MM_HINT_T0);
         for (size_t r = 0; r < n_row; r += 4) {
             const int8_t *qq[4];
@@ -91,14 +75,14 @@ static void score_q8(const void *tile, size_t n_block, const void *q, size_t q_s
 }
 
 /* u [128] = rne(p * d_v * 32767 / max); returns the float step. d_v is 0 from n_pos on. */
-INLINE float weights_q8(int16_t *u, const float *p, const __m256 *d_v)
+PN_INLINE float weights_q8(int16_t *u, const float *p, const __m256 *d_v)
 {
     __m256 w[PN_KV_CHUNK / 8], top = _mm256_setzero_ps();
     for (size_t i = 0; i < PN_KV_CHUNK / 8; i++) {
         w[i] = _mm256_mul_ps(_mm256_loadu_ps(p + 8 * i), d_v[i]);
         top = _mm256_max_ps(w[i], top);
     }
-    const float w_max = max_8(top);
+    const float w_max = pn_v8_max_lane(top);
     const float is = w_max < PN_ATTN_W_MIN ? 0.0f : pn_div(32767.0f, w_max);
     const __m256 s = _mm256_set1_ps(is);
     for (size_t i = 0; i < PN_KV_CHUNK / 8; i += 2) {
@@ -111,9 +95,9 @@ INLINE float weights_q8(int16_t *u, const float *p, const __m256 *d_v)
 }
 
 /* 16 d; n_row is a constant where this is expanded. */
-INLINE void value_rows_q8(const char *v, size_t n_pair, int16_t (*u)[PN_KV_CHUNK],
-                          const float *step, float *out, size_t ldo, ptrdiff_t ahead,
-                          const int n_row)
+PN_INLINE void value_rows_q8(const char *v, size_t n_pair, int16_t (*u)[PN_KV_CHUNK],
+                             const float *step, float *out, size_t ldo, ptrdiff_t ahead,
+                             const int n_row)
 {
     __m256i acc[6][2];
 #pragma GCC unroll 6
@@ -146,10 +130,12 @@ static void value_q8(const void *block, size_t n_pos, const float *p, size_t ldp
     _Alignas(32) int16_t u[ROWS][PN_KV_CHUNK];
     float step[ROWS] = { 0 };
     __m256 d_v[PN_KV_CHUNK / 8];
-    for (size_t i = 0; i < PN_KV_CHUNK / 8; i++)
+    for (size_t i = 0; i < PN_KV_CHUNK / 8; i++) {
+        const size_t left = n_pos < 8 * i + 8 ? n_pos > 8 * i ? n_pos - 8 * i : 0 : 8;
         d_v[i] = _mm256_and_ps(
             _mm256_cvtph_ps(_mm_load_si128((const __m128i *)((const char *)block + 16 * i))),
-            lanes_8(n_pos, 8 * i));
+            _mm256_castsi256_ps(pn_v8_mask(left)));
+    }
     for (size_t r = 0; r < n_row; r++)
         step[r] = weights_q8(u[r], p + r * ldp, d_v);
     for (size_t r = n_row; r < ROWS; r++)
@@ -169,3 +155,5 @@ static void value_q8(const void *block, size_t n_pos, const float *p, size_t ldp
         }
     }
 }
+
+#endif

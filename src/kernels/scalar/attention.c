@@ -72,14 +72,14 @@ static void store_q8_0(void *k_part, void *v_part, size_t i, const float *k, con
         pn_i8 qk[32], qv[32];
         const pn_u16 hk = quantize_32(k + ib * 32, qk), hv = quantize_32(v + ib * 32, qv);
 
-        pn_u8 *const kb = (pn_u8 *)k_part + (i / LANES * n_block + ib) * (LANES * 2 + LANES * 32);
+        pn_u8 *const kb = (pn_u8 *)k_part + (i / LANES * n_block + ib) * PN_KV_K_BLOCK;
         pn_u8 *const kq = kb + (size_t)LANES * 2 + i % LANES * 4;
         /* A value that is not finite makes the score NaN: integers cannot carry it. */
         ((pn_u16 *)kb)[i % LANES] = hv == 0x7e00u ? hv : hk;
         for (size_t d = 0; d < 32; d++) /* biased: dpbusd wants one unsigned operand */
             kq[d / 4 * (LANES * 4) + d % 4] = (pn_u8)(qk[d] + 128);
 
-        pn_u8 *const vb = (pn_u8 *)v_part + ib * (PN_KV_CHUNK * 2 + PN_KV_CHUNK * 32);
+        pn_u8 *const vb = (pn_u8 *)v_part + ib * PN_KV_V_BLOCK;
         pn_i8 *const vq = (pn_i8 *)vb + (size_t)PN_KV_CHUNK * 2 + i / 2 * 64 + i % 2;
         ((pn_u16 *)vb)[i] = hv;
         for (size_t d = 0; d < 32; d++)
@@ -128,7 +128,7 @@ static void score_q8(const void *tile, size_t n_block, const void *q, size_t q_s
         for (size_t lane = 0; lane < LANES; lane++) {
             float acc = 0.0f;
             for (size_t ib = 0; ib < n_block; ib++) {
-                const pn_u8 *const b = (const pn_u8 *)tile + ib * (LANES * 2 + LANES * 32);
+                const pn_u8 *const b = (const pn_u8 *)tile + ib * PN_KV_K_BLOCK;
                 const pn_q8b *const g = &qr[ib / PN_Q8B_GROUP];
                 const size_t k = ib % PN_Q8B_GROUP;
                 int isum = 0;

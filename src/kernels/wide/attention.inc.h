@@ -1,0 +1,68 @@
+/* Attention's float steps around the tiles: softmax of a chunk, merge, division; see
+ * scalar/attention.c. */
+#ifndef PN_KERNELS_WIDE_ATTENTION_INC_H
+#define PN_KERNELS_WIDE_ATTENTION_INC_H
+
+#include "kernels/wide/wide.h"
+
+enum {
+    N_VEC = PN_KV_CHUNK / N_LANE,
+    N_PART = 32 / N_LANE /* vectors of one butterfly */
+};
+
+/* Positions from n on stand in with the first score, which changes no maximum, then become +0. */
+static pn_attn_softmax_fn softmax;
+static void softmax(float *s, size_t n, float scale, float *m, float *l)
+{
+    for (size_t j = n; j < PN_KV_CHUNK; j++)
+        s[j] = s[0];
+    vec p[N_VEC], max = V(set1)(-INFINITY);
+    for (size_t i = 0; i < N_VEC; i++) {
+        p[i] = V(mul)(V(load)(s + i * N_LANE, N_LANE), V(set1)(scale));
+        max = V(max)(max, p[i]);
+    }
+    *m = V(max_lane)(max) + 0.0f;
+    for (size_t i = 0; i < N_VEC; i++) {
+        p[i] = V(exp)(V(sub)(p[i], V(set1)(*m)));
+        V(store)(s + i * N_LANE, N_LANE, p[i]);
+    }
+    if (n < PN_KV_CHUNK) {
+        memset(s + n, 0, (PN_KV_CHUNK - n) * sizeof *s);
+        for (size_t i = 0; i < N_VEC; i++)
+            p[i] = V(load)(s + i * N_LANE, N_LANE);
+    }
+    float sum[4];
+    _mm_storeu_ps(sum, V(tree4)(V(fold32)(p), V(fold32)(p + N_PART), V(fold32)(p + 2 * N_PART),
+                                V(fold32)(p + 3 * N_PART)));
+    *l = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+PN_INLINE void merge_step(float *o, vec f, const float *o2, vec g, size_t i, size_t r)
+{
+    V(store)(o + i, r, V(fma)(V(load)(o + i, r), f, V(mul)(V(load)(o2 + i, r), g)));
+}
+
+static pn_attn_merge_fn merge;
+static void merge(float *o, float *m, float *l, const float *o2, float m2, float l2,
+                  size_t head_dim)
+{
+    const float m_new = pn_max(*m, m2), f = pn_exp(*m - m_new), g = pn_exp(m2 - m_new);
+    *l = pn_fma(*l, f, l2 * g);
+    *m = m_new;
+    const vec vf = V(set1)(f), vg = V(set1)(g);
+    PN_FOR_VECTORS(head_dim, merge_step, o, vf, o2, vg);
+}
+
+PN_INLINE void finish_step(float *o, vec l, size_t i, size_t r)
+{
+    V(store)(o + i, r, V(div)(V(load)(o + i, r), l));
+}
+
+static pn_attn_finish_fn finish;
+static void finish(float *o, float l, size_t head_dim)
+{
+    const vec vl = V(set1)(l);
+    PN_FOR_VECTORS(head_dim, finish_step, o, vl);
+}
+
+#endif
