@@ -143,8 +143,8 @@ typedef struct pn_batch {
  * for. Allocates nothing when the positions were reserved (pn_state_new does).
  *
  * Errors:  PN_ERR_ARG (an id out of range, nothing to do, more than n_batch tokens) and
- *          PN_ERR_LIMIT (context full) leave all sequences unchanged. PN_ERR_CANCELLED and PN_ERR_NUMERIC leave
- *          the sequences of this batch half advanced: reset or restore them.
+ *          PN_ERR_LIMIT (context full) leave all sequences unchanged. PN_ERR_CANCELLED and
+ *          PN_ERR_NUMERIC leave the sequences of this batch half advanced: reset or restore them.
  * Threads: one pass per exec at a time; a sequence in one pass at a time. */
 typedef pn_status pn_forward_fn(pn_exec *exec, const pn_batch *batch, pn_err *err);
 PN_API pn_forward_fn *pn_get_forward_fn(const pn_model *model);

@@ -6,8 +6,8 @@
 #include "quant/quant.h"
 
 /* The matrix, or stack of n_mat matrices, of n_row rows of n weights: zero-copy. Trailing
- * dimensions of 1 in the file are ignored. Errors name the tensor: missing (PN_ERR_FORMAT), another shape
- * (PN_ERR_FORMAT), a type that cannot be computed with (PN_ERR_UNSUPPORTED). */
+ * dimensions of 1 in the file are ignored. Errors name the tensor: missing or of another shape
+ * (PN_ERR_FORMAT), of a type that cannot be computed with (PN_ERR_UNSUPPORTED). */
 pn_status pn_tensor_matrix(const pn_gguf *file, const char *name, size_t n, size_t n_row,
                            size_t n_mat, pn_qweight *w, pn_err *err);
 

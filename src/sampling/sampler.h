@@ -10,24 +10,11 @@
 #define PN_SAMPLING_SAMPLER_H
 
 #include "base/status.h"
+#include "pantheon/engine.h"
 
 enum {
     PN_SAMPLER_MAX_TOP_LOGPROBS = 100
 };
-
-typedef struct pn_sampler_opts {
-    float temperature;       /* 0 (the likeliest token, lowest id of equals) to 100 */
-    int32_t top_k;           /* only the k likeliest; 0: all */
-    float top_p;             /* the fewest likeliest that have this share, 0 to 1; 1: all */
-    float min_p;             /* none below this share of the likeliest, 0 to 1; 0: all */
-    float presence_penalty;  /* off the logit of every token generated before, -2 to 2 */
-    float frequency_penalty; /* the same for each time that it was generated, -2 to 2 */
-    float repeat_penalty;    /* logits of recent tokens: positive ones are divided, negative ones
-                                 multiplied by it, 0.01 to 100; 1 and 0: off */
-    int32_t repeat_last_n;   /* how many generated tokens are recent; 0: none */
-    uint64_t seed;
-    uint32_t i_choice; /* which of a request's n answers this is */
-} pn_sampler_opts;     /* the zero struct is greedy */
 
 typedef enum pn_sampler_mode {
     PN_SAMPLER_THINK,      /* thinking, general tasks */

@@ -1,0 +1,114 @@
+/* Text in, text out: a model with its tokenizer, chat template and sampler, and sessions that hold
+ * conversations.
+ *
+ * Ownership: the model outlives its engine, the engine its sessions.
+ * Threads:   one call at a time per engine, sessions included. */
+#ifndef PN_PANTHEON_ENGINE_H
+#define PN_PANTHEON_ENGINE_H
+
+#include "pantheon/pantheon.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- sampling --------------------------------------------------------------------------------- */
+
+/* In this order: repetition, frequency and presence penalties, temperature, top-k, top-p, min-p,
+ * draw (docs/NUMERICS.md). The zero struct is greedy. */
+typedef struct pn_sampler_opts {
+    float temperature;       /* 0 (the likeliest token, lowest id of equals) to 100 */
+    int32_t top_k;           /* only the k likeliest; 0: all */
+    float top_p;             /* the fewest likeliest that have this share, 0 to 1; 1: all */
+    float min_p;             /* none below this share of the likeliest, 0 to 1; 0: all */
+    float presence_penalty;  /* off the logit of every token generated before, -2 to 2 */
+    float frequency_penalty; /* the same for each time that it was generated, -2 to 2 */
+    float repeat_penalty;    /* logits of recent tokens: positive ones are divided, negative ones
+                                 multiplied by it, 0.01 to 100; 1 and 0: off */
+    int32_t repeat_last_n;   /* how many generated tokens are recent; 0: none */
+    uint64_t seed;
+    uint32_t i_choice; /* which of a request's n answers this is */
+} pn_sampler_opts;
+
+/* --- engine ----------------------------------------------------------------------------------- */
+
+typedef struct pn_engine pn_engine;
+
+typedef struct pn_engine_opts {
+    pn_exec_opts exec;
+    bool strict_content; /* user-defined tokens such as <think> are plain text in messages */
+    bool no_nfc;         /* prompts are not normalised */
+} pn_engine_opts;        /* the zero struct is valid */
+
+/* Errors: the file has no usable tokenizer, the executor cannot be made. opts may be NULL. */
+PN_API pn_status pn_engine_new(const pn_model *model, const pn_engine_opts *opts,
+                               pn_engine **engine, pn_err *err);
+PN_API void pn_engine_free(pn_engine *engine);
+PN_API pn_exec *pn_engine_exec(pn_engine *engine);
+/* What is odd about the file's chat template, for the user, once; "" when nothing is. */
+PN_API const char *pn_engine_template_note(const pn_engine *engine);
+/* The authors' recommendation for the mode, and the file's general.sampling.* over it. */
+PN_API pn_sampler_opts pn_engine_sampler_defaults(const pn_engine *engine, bool is_thinking);
+/* Whether the template thinks when a request does not say. */
+PN_API bool pn_engine_thinks_by_default(const pn_engine *engine);
+
+/* --- sessions --------------------------------------------------------------------------------- */
+
+/* One sequence and the ids it holds. */
+typedef struct pn_session pn_session;
+
+/* opts: as for pn_state_new. */
+PN_API pn_status pn_session_new(pn_engine *engine, const pn_state_opts *opts, pn_session **session,
+                                pn_err *err);
+PN_API void pn_session_free(pn_session *session);
+PN_API void pn_session_reset(pn_session *session);
+
+typedef enum pn_finish {
+    PN_FINISH_EOS = 0, /* the model ended its turn */
+    PN_FINISH_STOP,    /* a stop string came */
+    PN_FINISH_LENGTH,  /* n_predict tokens, or the context is full */
+    PN_FINISH_CALLER,  /* on_text or should_stop asked for it */
+} pn_finish;
+
+typedef struct pn_gen_opts {
+    pn_sampler_opts sampler;
+    int n_predict;        /* most tokens to generate; negative: until the context is full */
+    bool ignore_eos;      /* an end of turn is a token like others */
+    bool starts_thinking; /* the prompt ends inside a think block */
+    const pn_span *stop;  /* [n_stop] stop strings; not part of the text */
+    size_t n_stop;
+    /* Each piece of the answer as soon as it is whole UTF-8; false stops. May be NULL. */
+    bool (*on_text)(void *ctx, pn_span text, bool is_thinking);
+    pn_progress_fn *progress;       /* while the prompt is read; may be NULL */
+    bool (*should_stop)(void *ctx); /* asked before each layer; may be NULL */
+    void *ctx;                      /* handed to all three */
+} pn_gen_opts;
+
+typedef struct pn_gen_result {
+    pn_finish finish;
+    int n_prompt, n_cached; /* tokens of the prompt; of these, held by the session already */
+    int n_generated;
+    double prefill_s, decode_s;
+} pn_gen_result;
+
+/* Streams the continuation of ids [n_id], the whole prompt: what the session holds of it already
+ * (all of its tokens being a prefix) is not computed again, else it starts over. The answer's
+ * tokens are held afterwards, the last one apart.
+ *
+ * Errors: PN_ERR_LIMIT when the prompt does not fit the context, PN_ERR_ARG (empty prompt, an id
+ *         out of range, sampling options), those of a forward pass; the session is then empty. */
+PN_API pn_status pn_stream(pn_session *session, const int32_t *ids, size_t n_id,
+                           const pn_gen_opts *opts, pn_gen_result *result, pn_err *err);
+
+/* The same with the whole text at the end: *text is the caller's, freed with pn_text_free; on_text
+ * and ctx of opts still work. */
+PN_API pn_status pn_generate(pn_session *session, const int32_t *ids, size_t n_id,
+                             const pn_gen_opts *opts, char **text, size_t *len,
+                             pn_gen_result *result, pn_err *err);
+PN_API void pn_text_free(char *text);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

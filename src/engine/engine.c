@@ -1,0 +1,121 @@
+#include "engine/engine.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
+{
+    const pn_gguf *const file = pn_model_file(e->model);
+    PN_TRY(pn_vocab_load(file, &e->vocab, err));
+    pn_model_info info;
+    pn_model_get_info(e->model, &info);
+    if (pn_vocab_size(e->vocab) > info.n_vocab)
+        return pn_fail(err, PN_ERR_FORMAT,
+                       "tokenizer.ggml.tokens has %d entries, but token_embd.weight only %d rows",
+                       pn_vocab_size(e->vocab), info.n_vocab);
+    pn_span template_text = { "", 0 };
+    PN_TRY(pn_gguf_opt_str(file, "tokenizer.chat_template", &template_text, err));
+    pn_chat_style_detect(template_text, &e->style);
+    e->think_open = pn_vocab_find(e->vocab, (pn_span){ "<think>", 7 });
+    e->think_close = pn_vocab_find(e->vocab, (pn_span){ "</think>", 8 });
+    e->strict_content = opts->strict_content;
+    e->no_nfc = opts->no_nfc;
+    PN_TRY(pn_sampler_space_new((size_t)info.n_vocab, &e->space, err));
+    return pn_exec_new(e->model, &opts->exec, &e->exec, err);
+}
+
+pn_status pn_engine_new(const pn_model *model, const pn_engine_opts *opts, pn_engine **engine,
+                        pn_err *err)
+{
+    static const pn_engine_opts none;
+    PN_REQUIRE(model && engine, err);
+    pn_engine *const e = pn_calloc(1, sizeof *e);
+    if (!e)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for an engine");
+    e->model = model;
+    const pn_status st = fill(e, opts ? opts : &none, err);
+    if (st != PN_OK) {
+        pn_engine_free(e);
+        return st;
+    }
+    *engine = e;
+    return PN_OK;
+}
+
+void pn_engine_free(pn_engine *e)
+{
+    if (!e)
+        return;
+    pn_exec_free(e->exec);
+    pn_sampler_space_free(e->space);
+    pn_vocab_free(e->vocab);
+    pn_free(e);
+}
+
+pn_exec *pn_engine_exec(pn_engine *e)
+{
+    return e->exec;
+}
+
+const pn_vocab *pn_engine_vocab(const pn_engine *e)
+{
+    return e->vocab;
+}
+
+const char *pn_engine_template_note(const pn_engine *e)
+{
+    return e->style.note;
+}
+
+bool pn_engine_thinks_by_default(const pn_engine *e)
+{
+    return e->style.kind == PN_CHAT_CHATML_THINK && e->style.is_think_default;
+}
+
+pn_sampler_opts pn_engine_sampler_defaults(const pn_engine *e, bool is_thinking)
+{
+    pn_sampler_opts o = pn_sampler_defaults(is_thinking ? PN_SAMPLER_THINK : PN_SAMPLER_NO_THINK);
+    const pn_gguf *const file = pn_model_file(e->model);
+    pn_sampler_opts of_file = o;
+    uint32_t top_k = (uint32_t)o.top_k;
+    /* A damaged value is as good as none: these are only defaults. */
+    pn_gguf_opt_f32(file, "general.sampling.temp", &of_file.temperature, NULL);
+    pn_gguf_opt_f32(file, "general.sampling.top_p", &of_file.top_p, NULL);
+    pn_gguf_opt_f32(file, "general.sampling.min_p", &of_file.min_p, NULL);
+    pn_gguf_opt_u32(file, "general.sampling.top_k", &top_k, NULL);
+    pn_gguf_opt_f32(file, "general.sampling.penalty_repeat", &of_file.repeat_penalty, NULL);
+    of_file.top_k = (int32_t)(top_k < INT32_MAX ? top_k : INT32_MAX);
+    return pn_sampler_check(&of_file, NULL) == PN_OK ? of_file : o;
+}
+
+/* --- prompts ---------------------------------------------------------------------------------- */
+
+pn_status pn_engine_encode_chat(const pn_engine *e, const pn_chat *chat, pn_ids *ids,
+                                bool *is_thinking, pn_err *err)
+{
+    pn_chat_prompt prompt = { 0 };
+    pn_status st = pn_chat_render(chat, &e->style, &prompt, err);
+    if (st == PN_OK) {
+        const pn_encode_opts opts = {
+            .trusted = prompt.spans.trusted,
+            .n_trusted = prompt.spans.n_trusted,
+            .strict_content = e->strict_content,
+            .no_nfc = e->no_nfc,
+        };
+        st = pn_encode(e->vocab, pn_buf_span(&prompt.spans.text), &opts, ids, err);
+    }
+    if (st == PN_OK)
+        *is_thinking = prompt.is_thinking;
+    pn_chat_prompt_free(&prompt);
+    return st;
+}
+
+pn_status pn_engine_encode_raw(const pn_engine *e, pn_span text, pn_ids *ids, pn_err *err)
+{
+    if (pn_vocab_add_bos(e->vocab) && pn_vocab_bos(e->vocab) >= 0 &&
+        !pn_ids_add(ids, pn_vocab_bos(e->vocab)))
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for a prompt");
+    const pn_encode_opts opts = { .parse_special = true, .no_nfc = e->no_nfc };
+    return pn_encode(e->vocab, text, &opts, ids, err);
+}
