@@ -1,7 +1,10 @@
 /* The loops around a level's tile: panels of rows, slices of depth, groups of columns.
  *
  * For each panel of t->rows rows and each slice of t->depth weights the tile is unpacked once, to
- * stay in the first cache level while all columns pass by; the sums wait in y between slices. */
+ * stay in the nearest cache levels while all columns pass by; the sums wait in y between slices.
+ * Meanwhile the next panel's rows, one contiguous piece, are prefetched little by little: an unpack
+ * jumps between rows, which the hardware does not foresee. It is worth 15 to 20 % at 24 to 48
+ * columns of 512 x 2048 Q4_K, 5 to 8 % of Q8_0 (avx512, 2-core Zen 5 VM, 2026-11-29). */
 #include "kernels/gemm_loop.h"
 
 #include <string.h>
@@ -23,10 +26,24 @@ size_t pn_gemm_loop_scratch_bytes(const pn_gemm_tile *t, size_t n)
     return tile_bytes(t, n) + t->cols * t->rows * sizeof(float);
 }
 
+/* The panel that is prefetched, and how far it is. */
+typedef struct ahead {
+    const uint8_t *panel;
+    size_t bytes, done;
+    size_t i_step, n_step; /* micro-kernel calls of the running panel: made, and in all */
+} ahead;
+
+static void prefetch_step(ahead *a)
+{
+    a->i_step++;
+    for (const size_t to = a->bytes * a->i_step / a->n_step; a->done < to; a->done += 64)
+        __builtin_prefetch(a->panel + a->done, 0, 2); /* to read, into the second cache level */
+}
+
 /* All columns against one unpacked tile: y[c][r0 .. r0 + n_row), n_row <= t->rows. */
 static void columns(const pn_gemm_tile *t, const void *tile, float *edge, const void *const *x,
                     size_t x_off, float *const *y, size_t r0, size_t n_row, size_t n_col, size_t n,
-                    bool is_first)
+                    bool is_first, ahead *next)
 {
     const void *xc[PN_GEMM_COLS_MAX];
     float *acc[PN_GEMM_COLS_MAX];
@@ -42,6 +59,7 @@ static void columns(const pn_gemm_tile *t, const void *tile, float *edge, const 
             }
         }
         t->micro[nc - 1](tile, xc, acc, n, is_first);
+        prefetch_step(next);
         if (n_row < t->rows)
             for (size_t c = 0; c < nc; c++)
                 memcpy(y[c0 + c] + r0, acc[c], n_row * sizeof(float));
@@ -60,8 +78,12 @@ void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t
     }
     if (n_col == 0)
         return;
+    const size_t n_step = (n + t->depth - 1) / t->depth * ((n_col + t->cols - 1) / t->cols);
+    prefetch_step(&(ahead){ w, min_size(t->rows, n_row) * row_bytes, 0, 0, 1 });
     for (size_t r0 = 0; r0 < n_row; r0 += t->rows) {
-        const size_t nr = min_size(t->rows, n_row - r0);
+        const size_t nr = min_size(t->rows, n_row - r0), r1 = r0 + nr;
+        ahead next = { (const uint8_t *)w + r1 * row_bytes,
+                       min_size(t->rows, n_row - r1) * row_bytes, 0, 0, n_step };
         for (size_t k0 = 0; k0 < n; k0 += t->depth) {
             const size_t nk = min_size(t->depth, n - k0);
             const uint8_t *row[PN_GEMM_ROWS_MAX];
@@ -71,7 +93,7 @@ void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t
             t->unpack(scratch, row, nk);
             /* pn_q8k and pn_q8b have one size, so an offset in x is one in either. */
             columns(t, scratch, edge, x, k0 / PN_GEMM_STEP * sizeof(pn_q8k), y, r0, nr, n_col, nk,
-                    k0 == 0);
+                    k0 == 0, &next);
         }
     }
 }
