@@ -3,7 +3,11 @@
  * AVX-VNNI does with other instructions, in attention_q8.inc.h.
  *
  * f16/f32 tile: 12 (8) accumulators, 2 vectors of the tile, 1 broadcast; a step is 12 (8) FMA for 8
- * (6) loads and, for f16, 2 conversions. */
+ * (6) loads and, for f16, 2 conversions. Measured, head_dim 256, one core of a 2-core Zen 5 (66 G
+ * FMA/s peak at 256 bits), 2026-11-29: 12 rows 97 % of the peak, 8 rows 79 % (f16) and 89 % (f32);
+ * whole attention, 96 queries at 2048: f16 58, q8_0 75 G multiply-adds/s; 8 queries at 8192, from
+ * memory: f16 11.0 GB/s, q8_0 8.8.
+ */
 #include "kernels/avx2/floats_avx2.h"
 
 #define LANES PN_ATTN_LANES

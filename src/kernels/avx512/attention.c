@@ -2,9 +2,17 @@
  * kernels/attention.h, the specification in scalar/attention.c.
  *
  * f16/f32 tile: 24 accumulators, 2 vectors of the tile, 1 broadcast; a step is 24 FMA for 14 loads
- * and, for f16, 2 conversions, hence port-bound from 8 rows on. Fewer rows read the same bytes.
+ * and, for f16, 2 conversions: bound by the FMA ports from 8 rows on, and by memory below, since
+ * fewer rows read the same bytes.
  * q8_0 scores: the 16 vectors of a block (32 d x 32 positions) stay in registers over all rows;
- * q8_0 values: 24 int32 accumulators, int16 pairs by vpdpwssd. */
+ * q8_0 values: 24 int32 accumulators, int16 pairs by vpdpwssd; quantising the weights is a third of
+ * the time.
+ *
+ * Measured, head_dim 256, one core of a 2-core Zen 5 (133 G FMA/s peak, 37 GB/s plain reading),
+ * 2026-11-29: tiles of 8 and 12 rows 98 % of the peak, f16 as f32; q8_0 scores 400, values 175 G
+ * multiply-adds/s. Whole attention, 96 queries at 2048: f16 112 to 116, q8_0 191. 8 queries at
+ * 8192, from memory: f16 22.6 GB/s, f32 29.8, q8_0 20.4.
+ */
 #include "kernels/avx512/floats_avx512.h"
 
 #define LANES PN_ATTN_LANES
