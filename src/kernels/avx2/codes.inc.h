@@ -201,6 +201,36 @@ PN_INLINE __m256i codes_k(pn_type type, const uint8_t *block, int j)
     }
 }
 
+/* A dot product need not move a code to bit 0: its place is a power of two that the scales make up
+ * for. codes_in_place_k gives code * 2^k for a k of the type and j, and place_factors 2^(4 - k) for
+ * words j = 0..7 of each lane; sums then are 2^place_bits too large. */
+PN_INLINE int place_bits(pn_type type)
+{
+    return type == PN_TYPE_Q3_K ? 4 : 0;
+}
+
+PN_INLINE __m256i place_factors(void)
+{
+    return _mm256_setr_epi16(16, 16, 1, 1, 16, 16, 1, 1, 16, 16, 1, 1, 16, 16, 1, 1);
+}
+
+PN_INLINE __m256i codes_in_place_k(pn_type type, const uint8_t *block, int j)
+{
+    if (type != PN_TYPE_Q3_K)
+        return codes_k(type, block, j);
+    /* Codes p and p + 2 (p = 0, 1) in the nibbles of one byte: their low bits are there after a
+     * shift by 2p, and a table takes bits p and p + 2 of h's nibble to bits 2 and 6. */
+    const pn_block_q3_k *const b = (const void *)block;
+    const __m128i to[2] = {
+        _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68),
+        _mm_setr_epi8(0, 0, 4, 4, 0, 0, 4, 4, 64, 64, 68, 68, 64, 64, 68, 68),
+    };
+    const __m256i high = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(to[j % 2]),
+                                             move_bits(load256(b->h), j < 4 ? 0 : 4, 0, 15));
+    const __m256i low = move_bits(load256(b->q + 32 * (j / 4)), 2 * (j % 2), 0, 0x33);
+    return _mm256_and_si256(_mm256_or_si256(low, high), _mm256_set1_epi8(j % 4 < 2 ? 0x07 : 0x70));
+}
+
 /* The 32 weights of a small block, in order. */
 PN_INLINE __m256i codes_b(pn_type type, const uint8_t *block)
 {
@@ -242,13 +272,12 @@ PN_INLINE __m128i bytes_k4(const uint8_t *s, int which)
 /* The 6-bit scales of Q3_K, 32 taken off: 16 bytes. */
 PN_INLINE __m128i bytes_q3_k(const uint8_t *s)
 {
-    const uint64_t low = (uint64_t)load_u32(s + 4) << 32 | load_u32(s);
-    const uint32_t high = load_u32(s + 8);
+    const __m128i l = _mm_loadl_epi64((const __m128i *)(const void *)s);
     const __m128i lo =
-        _mm_and_si128(_mm_set_epi64x((long long)(low >> 4), (long long)low), _mm_set1_epi8(15));
-    const __m128i hi = _mm_and_si128(
-        _mm_set_epi32((int)(high >> 2), (int)high, (int)(high << 2), (int)(high << 4)),
-        _mm_set1_epi8(0x30));
+        _mm_and_si128(_mm_unpacklo_epi64(l, _mm_srli_epi16(l, 4)), _mm_set1_epi8(15));
+    const __m128i h =
+        _mm_srlv_epi32(_mm_set1_epi32((int)load_u32(s + 8)), _mm_setr_epi32(0, 2, 4, 6));
+    const __m128i hi = _mm_slli_epi16(_mm_and_si128(h, _mm_set1_epi8(3)), 4);
     return _mm_sub_epi8(_mm_or_si128(lo, hi), _mm_set1_epi8(32));
 }
 

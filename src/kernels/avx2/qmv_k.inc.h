@@ -36,25 +36,52 @@ PN_INLINE __m256i dot_k(pn_type type, const uint8_t *block, const pn_q8k *x, __m
             ? _mm256_cvtepi8_epi16(_mm_shuffle_epi8(
                   sb, _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)))
             : _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(sb));
-    const __m256i w = _mm256_mullo_epi16(scale, _mm256_broadcastsi128_si256(load128(x->s)));
+    __m256i w = _mm256_mullo_epi16(scale, _mm256_broadcastsi128_si256(load128(x->s)));
+    if (place_bits(type))
+        w = _mm256_mullo_epi16(w, place_factors());
     __m256i acc[2] = { _mm256_setzero_si256(), _mm256_setzero_si256() };
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++) {
         const __m256i w_j =
             _mm256_shuffle_epi8(w, _mm256_set1_epi16((short)(2 * j + ((2 * j + 1) << 8))));
-        const __m256i p = mul8(type, codes_k(type, block, j), load256(x->q + 32 * j));
+        const __m256i p = mul8(type, codes_in_place_k(type, block, j), load256(x->q + 32 * j));
         acc[j % 2] = madd16(acc[j % 2], p, w_j);
     }
     __m256i isum = _mm256_add_epi32(acc[0], acc[1]);
     if (has_min(type) || code_offset(type)) {
-        const __m256i m =
-            _mm256_madd_epi16(sum_factors(type, block, code_offset(type)), load256(x->bsum));
+        const __m256i m = _mm256_madd_epi16(
+            sum_factors(type, block, code_offset(type) << place_bits(type)), load256(x->bsum));
         if (has_min(type))
             *imin = m;
         else
             isum = _mm256_sub_epi32(isum, m);
     }
     return isum;
+}
+
+/* IQ4_XS: 32 bytes hold the first halves of groups 2i and 2i + 1 in the low nibbles of their lanes
+ * and the second halves in the high ones, so the activations come in that order, too. */
+PN_INLINE __m256i dot_iq4_xs(const uint8_t *block, const pn_q8k *x)
+{
+    const pn_block_iq4_xs *const b = (const void *)block;
+    const __m256i scale = _mm256_broadcastsi128_si256(
+        _mm_mullo_epi16(_mm_cvtepi8_epi16(bytes_iq4_xs(b)), load128(x->s)));
+    __m256i acc[2] = { _mm256_setzero_si256(), _mm256_setzero_si256() };
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m256i w = _mm256_shuffle_epi8(
+            scale, _mm256_set_m128i(_mm_set1_epi16((short)(4 * i + 2 + ((4 * i + 3) << 8))),
+                                    _mm_set1_epi16((short)(4 * i + ((4 * i + 1) << 8)))));
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            const __m256i code =
+                look_up(pn_iq4_values, move_bits(load256(b->q + 32 * i), 4 * h, 0, 15));
+            const __m256i a = _mm256_set_m128i(load128(x->q + 64 * i + 32 + 16 * h),
+                                               load128(x->q + 64 * i + 16 * h));
+            acc[h] = madd16(acc[h], mul8(PN_TYPE_IQ4_XS, code, a), w);
+        }
+    }
+    return _mm256_add_epi32(acc[0], acc[1]);
 }
 
 PN_INLINE void qmv_k(pn_type type, const void *w, size_t row_bytes, size_t n_row, const void *act,
@@ -76,7 +103,9 @@ PN_INLINE void qmv_k(pn_type type, const void *w, size_t row_bytes, size_t n_row
                 for (size_t b = 0; b < nb; b++, block += block_bytes(type)) {
                     for (size_t i = 0; i < block_bytes(type); i += 64)
                         _mm_prefetch((const char *)block + QMV_PREFETCH + i, _MM_HINT_T0);
-                    park.isum[b][r] = dot_k(type, block, x + b0 + b, &park.imin[b][r]);
+                    park.isum[b][r] = type == PN_TYPE_IQ4_XS
+                                          ? dot_iq4_xs(block, x + b0 + b)
+                                          : dot_k(type, block, x + b0 + b, &park.imin[b][r]);
                     park.d[b][r] = d_bits(type, block);
                     if (has_min(type))
                         park.dmin[b][r] = min_bits(type, block);
@@ -84,7 +113,8 @@ PN_INLINE void qmv_k(pn_type type, const void *w, size_t row_bytes, size_t n_row
             }
             for (size_t b = 0; b < nb; b++) {
                 const __m256 d = _mm256_cvtph_ps(load128(park.d[b]));
-                const __m256 isum = _mm256_cvtepi32_ps(sum_lanes8(park.isum[b]));
+                const __m256 isum = _mm256_cvtepi32_ps(
+                    _mm256_srai_epi32(sum_lanes8(park.isum[b]), place_bits(type)));
                 __m256 t;
                 if (has_min(type)) {
                     const __m256 dmin = _mm256_cvtph_ps(load128(park.dmin[b]));
