@@ -78,6 +78,8 @@ static pn_status load(const char *text, size_t len, const char *what, pn_json **
 {
     json_error_t e;
     /* NUL bytes in the text are refused before; this flag lets strings have "\u0000". */
+    /* A limit of jansson 2.14: its token buffer, when memory is short, loses characters without an
+     * error. Its allocator is left alone, since it belongs to the whole process. */
     json_t *const v =
         json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
     if (v) {

@@ -27,23 +27,26 @@ static pn_status no_memory(pn_err *err)
     return pn_fail(err, PN_ERR_NOMEM, "no memory for the conversation");
 }
 
-/* Room for one more item of size bytes; false when memory is short. */
-static bool grow(void **items, size_t n, size_t *cap, size_t size)
+/* The array [*cap] with room for item n, moved if need be; NULL when memory is short, and items is
+ * then as before. */
+static void *grow(void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
-        return true;
+        return items;
     const size_t more = *cap ? 2 * *cap : 8;
-    void *const p = pn_realloc(*items, more, size);
-    if (!p)
-        return false;
-    *items = p;
-    *cap = more;
-    return true;
+    void *const p = pn_realloc(items, more, size);
+    if (p)
+        *cap = more;
+    return p;
 }
 
 static pn_status add_msg(pn_chat *c, const pn_chat_msg *m, pn_err *err)
 {
-    if (!pn_buf_ok(&c->pool) || !grow((void **)&c->msgs, c->n_msg, &c->cap_msg, sizeof *c->msgs))
+    pn_chat_msg *const msgs = grow(c->msgs, c->n_msg, &c->cap_msg, sizeof *msgs);
+    if (!msgs)
+        return no_memory(err);
+    c->msgs = msgs;
+    if (!pn_buf_ok(&c->pool))
         return no_memory(err);
     c->msgs[c->n_msg++] = *m;
     return PN_OK;
@@ -128,8 +131,10 @@ static pn_status read_call(pn_chat *c, const pn_jat *call, pn_err *err)
     pn_span s;
     PN_TRY(pn_jat_str(&name, &s, err));
     const pn_chat_call got = { .name = keep(c, s), .args = pn_json_get(f->v, "arguments") };
-    if (!grow((void **)&c->calls, c->n_call, &c->cap_call, sizeof *c->calls))
+    pn_chat_call *const calls = grow(c->calls, c->n_call, &c->cap_call, sizeof *calls);
+    if (!calls)
         return no_memory(err);
+    c->calls = calls;
     c->calls[c->n_call++] = got;
     return PN_OK;
 }

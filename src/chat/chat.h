@@ -93,7 +93,8 @@ typedef struct pn_chat {
 } pn_chat;                         /* the zero struct is an empty conversation */
 
 void pn_chat_clear(pn_chat *c); /* frees what it owns and makes it empty again */
-/* Appends a message; reasoning may be NULL: none. Copies both. PN_ERR_NOMEM leaves it unchanged. */
+/* Appends a message; reasoning may be NULL: none. Copies both. After PN_ERR_NOMEM the
+ * conversation can only be cleared. */
 pn_status pn_chat_add(pn_chat *c, pn_chat_role role, pn_span content, const pn_span *reasoning,
                       pn_err *err);
 /* Keeps the first n_msg messages. */
