@@ -147,10 +147,10 @@ static float make_decay(kt *t, decay which)
 {
     static const float ends[] = { -0.0f,  -1e-30f, -0x1p-24f, -87.0f,
                                   -87.4f, -103.9f, -104.5f,   -316.0f };
-    const double u = 0.5 - 0.5 * (double)kt_uniform(t); /* 0..1 */
+    const float u = 0.5f - 0.5f * kt_uniform(t); /* 0..1 */
     if (which == G_ENDS)
         return ends[kt_index(t, COUNT(ends))];
-    return which == G_SLOW ? (float)(-1e-3 * u) : (float)(-316.0 * pow(1e-7, u));
+    return which == G_SLOW ? -1e-3f * u : kt_scale2(-316.0f * u, -(int)kt_index(t, 24));
 }
 
 static void fill_unit(kt *t, float *x, size_t n)
@@ -187,8 +187,7 @@ static delta_data delta_data_new(kt *t, const delta *s)
         for (size_t j = 0; j < s->n_v; j++)
             v[it * a.v_stride + j] = kt_index(t, 8) ? kt_normal(t) : 25.0f * kt_uniform(t);
         ((float *)d.g.ptr)[it * a.gate_stride] = make_decay(t, s->g);
-        ((float *)d.beta.ptr)[it * a.gate_stride] =
-            (float)(1.0 / (1.0 + exp(8.0 * (double)kt_uniform(t))));
+        ((float *)d.beta.ptr)[it * a.gate_stride] = 0.5f + 0.4999f * kt_uniform(t);
     }
     for (size_t i = 0; i < s->n_k * s->n_v; i++)
         state[i] = s->fresh ? 0.0f : 3.0f * kt_normal(t);

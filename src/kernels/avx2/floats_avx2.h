@@ -113,20 +113,25 @@ PN_INLINE __m256 pn_v8_load_bf16(const void *p, size_t r)
     return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
 }
 
-/* t[j] = the j-th of 4 taps of 8 channels, w [8][4]. */
-PN_INLINE void pn_v8_load_taps4(const float *w, __m256 *t)
+/* t[j] = the j-th of 4 taps of the first r of 8 channels, w [r][4]; the other lanes 0. */
+PN_INLINE void pn_v8_load_taps4(const float *w, size_t r, __m256 *t)
 {
+    float part[32] = { 0 };
+    if (r < 8) {
+        memcpy(part, w, 4 * r * sizeof *w);
+        w = part;
+    }
     const __m256 a = _mm256_loadu_ps(w), b = _mm256_loadu_ps(w + 8);
     const __m256 c = _mm256_loadu_ps(w + 16), d = _mm256_loadu_ps(w + 24);
     /* channels 0 4, 1 5, 2 6, 3 7 in the two 128-bit halves */
-    const __m256 p = _mm256_permute2f128_ps(a, c, 0x20), q = _mm256_permute2f128_ps(a, c, 0x31);
-    const __m256 r = _mm256_permute2f128_ps(b, d, 0x20), s = _mm256_permute2f128_ps(b, d, 0x31);
-    const __m256 pq = _mm256_unpacklo_ps(p, q), rs = _mm256_unpacklo_ps(r, s);
-    const __m256 pq2 = _mm256_unpackhi_ps(p, q), rs2 = _mm256_unpackhi_ps(r, s);
-    t[0] = _mm256_shuffle_ps(pq, rs, 0x44);
-    t[1] = _mm256_shuffle_ps(pq, rs, 0xee);
-    t[2] = _mm256_shuffle_ps(pq2, rs2, 0x44);
-    t[3] = _mm256_shuffle_ps(pq2, rs2, 0xee);
+    const __m256 c0 = _mm256_permute2f128_ps(a, c, 0x20), c1 = _mm256_permute2f128_ps(a, c, 0x31);
+    const __m256 c2 = _mm256_permute2f128_ps(b, d, 0x20), c3 = _mm256_permute2f128_ps(b, d, 0x31);
+    const __m256 lo01 = _mm256_unpacklo_ps(c0, c1), lo23 = _mm256_unpacklo_ps(c2, c3);
+    const __m256 hi01 = _mm256_unpackhi_ps(c0, c1), hi23 = _mm256_unpackhi_ps(c2, c3);
+    t[0] = _mm256_shuffle_ps(lo01, lo23, 0x44);
+    t[1] = _mm256_shuffle_ps(lo01, lo23, 0xee);
+    t[2] = _mm256_shuffle_ps(hi01, hi23, 0x44);
+    t[3] = _mm256_shuffle_ps(hi01, hi23, 0xee);
 }
 
 /* pn_exp_clamp, pn_exp_reduce: *n254 = n + 254. */

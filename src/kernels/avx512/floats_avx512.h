@@ -101,9 +101,14 @@ PN_INLINE __m512 pn_v16_load_bf16(const void *p, size_t r)
     return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
 }
 
-/* t[j] = the j-th of 4 taps of 16 channels, w [16][4]. */
-PN_INLINE void pn_v16_load_taps4(const float *w, __m512 *t)
+/* t[j] = the j-th of 4 taps of the first r of 16 channels, w [r][4]; the other lanes 0. */
+PN_INLINE void pn_v16_load_taps4(const float *w, size_t r, __m512 *t)
 {
+    float part[64] = { 0 };
+    if (r < 16) {
+        memcpy(part, w, 4 * r * sizeof *w);
+        w = part;
+    }
     const __m512i even =
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));

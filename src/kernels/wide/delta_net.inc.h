@@ -1,7 +1,7 @@
 /* The gated delta net's convolution and recurrence; see scalar/delta_net.c for the formulas.
  *
- * Convolution: tokens run inside a chunk of channels, so that the chunk's rows and its transposed
- * taps stay in the first-level cache. Bound by silu's division and fma ports.
+ * Convolution: the model's four taps keep a vector's last inputs in registers over a few tokens;
+ * any other number runs in chunks of channels that stay in the first-level cache. Bound by silu.
  *
  * Recurrence: columns are independent, so a block of N_BLOCK columns runs through all tokens while
  * its part of the state lies in the first-level cache, packed: n_k rows of N_BLOCK floats. (Where
@@ -16,7 +16,8 @@
 #include "kernels/wide/wide.h"
 
 enum {
-    N_CHUNK = 128, /* channels; times PN_CONV_MAX taps on the stack: 32 KiB at most */
+    N_TOKEN = 8,  /* rows at once: a power of two apart, they share a set of the cache */
+    N_CHUNK = 64, /* channels; times PN_CONV_MAX taps on the stack: 16 KiB at most */
     N_BLOCK = N_BLOCK_VEC * N_LANE,
     N_PACKED = 256,   /* most rows that are packed: on the stack 32 KiB at 512 bits */
     PREFETCH_ROWS = 8 /* of the state, ahead: more than the lines in flight of one core */
@@ -28,20 +29,46 @@ typedef struct rows {
     size_t stride;
 } rows;
 
-/* taps[j * N_CHUNK + c] = w[c][j] for n channels, the rest of the last vector undefined. */
-static void transpose_taps(float *taps, const float *w, size_t n, size_t n_conv)
+/* Four taps, r channels from c on, n_tok >= 1 tokens: the last three inputs in registers. */
+PN_INLINE void conv4_step(float *y, const float *x, float *window, const float *w, size_t n_tok,
+                          size_t n_ch, size_t c, size_t r)
 {
-    size_t c = 0;
-    if (n_conv == 4)
-        for (; c + N_LANE <= n; c += N_LANE) {
-            vec t[4];
-            V(load_taps4)(w + 4 * c, t);
-            for (size_t j = 0; j < 4; j++)
-                V(store)(taps + j * N_CHUNK + c, N_LANE, t[j]);
-        }
-    for (; c < n; c++)
-        for (size_t j = 0; j < n_conv; j++)
-            taps[j * N_CHUNK + c] = w[c * n_conv + j];
+    vec tap[4], in[4];
+    V(load_taps4)(w + 4 * c, r, tap);
+    for (size_t j = 0; j < 3; j++)
+        in[j] = V(load)(window + j * n_ch + c, r);
+    for (size_t t = 0; t < n_tok; t++) {
+        in[3] = V(load)(x + t * n_ch + c, r);
+        vec acc = V(set1)(0.0f);
+        for (size_t j = 0; j < 4; j++)
+            acc = V(fma)(tap[j], in[j], acc);
+        V(store)(y + t * n_ch + c, r, V(silu)(acc));
+        for (size_t j = 0; j < 3; j++)
+            in[j] = in[j + 1];
+    }
+    for (size_t j = 0; j < 3; j++)
+        V(store)(window + j * n_ch + c, r, in[j]);
+}
+
+/* A few tokens at a time, so that a row's next channels are still in the cache. */
+static void conv4(float *y, const float *x, float *window, const float *w, size_t n_tok,
+                  size_t n_ch, size_t c0, size_t c1)
+{
+    for (size_t t = 0; t < n_tok; t += N_TOKEN) {
+        const size_t n = n_tok - t < N_TOKEN ? n_tok - t : N_TOKEN;
+        size_t c = c0;
+        for (; c + N_LANE <= c1; c += N_LANE)
+            conv4_step(y + t * n_ch, x + t * n_ch, window, w, n, n_ch, c, N_LANE);
+        if (c < c1)
+            conv4_step(y + t * n_ch, x + t * n_ch, window, w, n, n_ch, c, c1 - c);
+    }
+}
+
+/* Row t of the inputs with the window before them, from channel c on. */
+PN_INLINE const float *input_row(const float *x, const float *window, size_t t, size_t n_ch,
+                                 size_t n_old, size_t c)
+{
+    return t < n_old ? window + t * n_ch + c : x + (t - n_old) * n_ch + c;
 }
 
 PN_INLINE void conv_step(float *y, const float *const *in, const float *taps, size_t n_conv,
@@ -53,36 +80,36 @@ PN_INLINE void conv_step(float *y, const float *const *in, const float *taps, si
     V(store)(y + i, r, V(silu)(acc));
 }
 
-/* Row t of the inputs with the window before them, from channel c on. */
-PN_INLINE const float *input_row(const float *x, const float *window, size_t t, size_t n_ch,
-                                 size_t n_old, size_t c)
+/* Any number of taps, n <= N_CHUNK channels from c on: the taps transposed on the stack. */
+static void conv_chunk(float *y, const float *x, float *window, const float *w, size_t n_tok,
+                       size_t n_ch, size_t n_conv, size_t c, size_t n)
 {
-    return t < n_old ? window + t * n_ch + c : x + (t - n_old) * n_ch + c;
+    float taps[PN_CONV_MAX * N_CHUNK] = { 0 };
+    const float *in[PN_CONV_MAX];
+    const size_t n_old = n_conv - 1;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n_conv; j++)
+            taps[j * N_CHUNK + i] = w[(c + i) * n_conv + j];
+    for (size_t t = 0; t < n_tok; t++) {
+        for (size_t j = 0; j < n_conv; j++)
+            in[j] = input_row(x, window, t + j, n_ch, n_old, c);
+        PN_FOR_VECTORS(n, conv_step, y + t * n_ch + c, in, taps, n_conv);
+    }
+    for (size_t j = 0; j < n_old; j++) /* row j is read as row n_tok + j, never before it */
+        memmove(window + j * n_ch + c, input_row(x, window, n_tok + j, n_ch, n_old, c),
+                n * sizeof *x);
 }
 
 static pn_conv_silu_fn conv_silu;
 static void conv_silu(float *y, const float *x, float *window, const float *w, size_t n_tok,
                       size_t n_ch, size_t n_conv, size_t c0, size_t c1)
 {
-    float taps[PN_CONV_MAX * N_CHUNK];
-    const float *in[PN_CONV_MAX];
-    const size_t n_old = n_conv - 1;
-    for (size_t c = c0; c < c1; c += N_CHUNK) {
-        const size_t n = c1 - c < N_CHUNK ? c1 - c : N_CHUNK;
-        transpose_taps(taps, w + c * n_conv, n, n_conv);
-        for (size_t t = 0; t < n_tok; t++) {
-            for (size_t j = 0; j < n_conv; j++)
-                in[j] = input_row(x, window, t + j, n_ch, n_old, c);
-            if (n_conv == 4) /* a constant: unrolled */
-                PN_FOR_VECTORS(n, conv_step, y + t * n_ch + c, in, taps, 4);
-            else
-                PN_FOR_VECTORS(n, conv_step, y + t * n_ch + c, in, taps, n_conv);
-        }
-        for (size_t j = 0; j < n_old; j++) /* row j is read as row n_tok + j, never before it */
-            if (n_tok)
-                memcpy(window + j * n_ch + c, input_row(x, window, n_tok + j, n_ch, n_old, c),
-                       n * sizeof *x);
-    }
+    if (n_conv == 4)
+        conv4(y, x, window, w, n_tok, n_ch, c0, c1);
+    else
+        for (size_t c = c0; c < c1; c += N_CHUNK)
+            conv_chunk(y, x, window, w, n_tok, n_ch, n_conv, c,
+                       c1 - c < N_CHUNK ? c1 - c : N_CHUNK);
 }
 
 /* (a0 + a1) + (a2 + a3) */
