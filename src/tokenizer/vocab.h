@@ -30,7 +30,7 @@ typedef struct pn_vocab pn_vocab;
  * Errors:    PN_ERR_UNSUPPORTED (another model or pre), PN_ERR_FORMAT, PN_ERR_LIMIT, PN_ERR_NOMEM;
  *            the message names the key and the entry.
  * Threads:   afterwards any number may read the vocabulary.
- * Cost:      about 60 ms for 248,320 tokens (docs/TOKENIZER.md). */
+ * Cost:      60 to 120 ms for 248,320 tokens (docs/TOKENIZER.md). */
 pn_status pn_vocab_load(const pn_gguf *file, pn_vocab **vocab, pn_err *err);
 void pn_vocab_free(pn_vocab *vocab);
 

@@ -1,7 +1,8 @@
 /* Fuzz target: any text through a small vocabulary, or any bytes as a vocabulary.
  *
  * Byte 0 says how: bit 0 no_nfc, 1 parse_special, 2 strict_content, 3 one trusted range, whose
- * offset and length are bytes 1 and 2; bit 7: the rest is a GGUF file whose vocabulary encodes a few lines.
+ * offset and length are bytes 1 and 2; bit 7: the rest is a GGUF file whose vocabulary encodes a
+ * few lines.
  * Decoding must give the text back (without NFC), or its NFC (with it, where no special token cuts
  * it); control tokens need trust; token by token it must decode the same. */
 
