@@ -78,6 +78,8 @@ void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t
     }
     if (n_col == 0)
         return;
+    /* Of 256 activations: which form they have goes with the type's block. */
+    const size_t act_bytes = t->block_n == PN_QK ? sizeof(pn_q8k) : sizeof(pn_q8s);
     const size_t n_step = (n + t->depth - 1) / t->depth * ((n_col + t->cols - 1) / t->cols);
     prefetch_step(&(ahead){ w, min_size(t->rows, n_row) * row_bytes, 0, 0, 1 });
     for (size_t r0 = 0; r0 < n_row; r0 += t->rows) {
@@ -91,11 +93,8 @@ void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t
                 row[i] = (const uint8_t *)w + (r0 + min_size(i, nr - 1)) * row_bytes +
                          k0 / t->block_n * t->block_bytes;
             t->unpack(scratch, row, nk);
-            /* pn_q8k and pn_q8b have one size, so an offset in x is one in either. */
-            columns(t, scratch, edge, x, k0 / PN_GEMM_STEP * sizeof(pn_q8k), y, r0, nr, n_col, nk,
+            columns(t, scratch, edge, x, k0 / PN_GEMM_STEP * act_bytes, y, r0, nr, n_col, nk,
                     k0 == 0, &next);
         }
     }
 }
-
-_Static_assert(sizeof(pn_q8k) == sizeof(pn_q8b), "columns are cut alike for both");

@@ -12,7 +12,7 @@
 enum {
     PN_GEMM_ROWS_MAX = 64,
     PN_GEMM_COLS_MAX = 16,
-    PN_GEMM_STEP = 256 /* weights of one pn_q8k or pn_q8b: the depth's unit */
+    PN_GEMM_STEP = 256 /* weights of one pn_q8k or pn_q8s: the depth's unit */
 };
 
 /* Unpacks n weights of each of the tile's rows; row[i]: the first block of row i. Rows past the
@@ -30,7 +30,7 @@ typedef struct pn_gemm_tile {
     size_t rows, cols;           /* the micro-kernel's tile, at most the maxima above */
     size_t depth;                /* weights of a row unpacked at a time, a multiple of 256 */
     size_t step_bytes;           /* tile bytes of 256 weights of all rows, a multiple of 64 */
-    size_t block_n, block_bytes; /* the type's block */
+    size_t block_n, block_bytes; /* the type's block; 256 weights go with pn_q8k, 32 with pn_q8s */
     pn_gemm_unpack_fn *unpack;
     pn_gemm_micro_fn *micro[PN_GEMM_COLS_MAX]; /* [c - 1]: for c columns, 1 <= c <= cols */
 } pn_gemm_tile;
