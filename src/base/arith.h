@@ -171,7 +171,7 @@ PN_FN float pn_exp_clamp(float x)
 }
 
 /* e^x for every x: gradual underflow, exactly 0 below -103.98, infinity above 88.73.
- * <= 1.01 ulp. */
+ * <= 1.02 ulp. */
 PN_FN float pn_exp(float x)
 {
     pn_u32 n;

@@ -240,8 +240,8 @@ static void delta_check_column(kt *t, const pn_delta_args *a, size_t j, double *
         double pred = 0.0, err_pred = 0.0, y = 0.0, err_y = 0.0;
         for (size_t i = 0; i < a->n_k; i++) {
             const double ki = (double)k[i];
-            s[i] *= e; /* e^g within 1.01 ulp = 2.02 U, or half of the least subnormal */
-            err_s[i] = e * err_s[i] + 3.02 * U * fabs(s[i]) + 0x1p-140;
+            s[i] *= e; /* e^g within 1.02 ulp = 2.04 U, or half of the least subnormal */
+            err_s[i] = e * err_s[i] + 3.04 * U * fabs(s[i]) + 0x1p-140;
             pred += ki * s[i];
             err_pred += fabs(ki) * (err_s[i] + chain * U * fabs(s[i]));
         }
