@@ -18,8 +18,11 @@ enum { /* exit statuses: a promise to scripts */
  * flushed and checked by main. */
 typedef int pn_cmd_fn(const pn_cli_opts *opts);
 pn_cmd_fn pn_cmd_detokenize, pn_cmd_tokenize;
+pn_cmd_fn pn_cmd_bench;
 pn_cmd_fn pn_cmd_inspect;
+pn_cmd_fn pn_cmd_logits;
 pn_cmd_fn pn_cmd_render;
+pn_cmd_fn pn_cmd_run;
 pn_cmd_fn pn_cmd_synth;
 
 /* "pantheon: " and one sentence, on standard error. */

@@ -15,6 +15,13 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
+    { "run", PN_CMD_RUN, "[-m MODEL] [-p PROMPT | -f FILE] [options]",
+      "Chats in the terminal, or answers one prompt.", 0, 0, pn_cmd_run },
+    { "logits", PN_CMD_LOGITS, "-m MODEL (--tokens 1,2,3 | --tokens-file FILE) -o OUT [options]",
+      "Runs token ids and writes the logits, little-endian float32 [n][n_vocab].", 0, 0,
+      pn_cmd_logits },
+    { "bench", PN_CMD_BENCH, "[-m MODEL] [-p 512] [-n 128] [-d DEPTH] [-r 5] [--json]",
+      "Measures how fast this machine reads prompts and generates.", 0, 0, pn_cmd_bench },
     { "inspect", PN_CMD_INSPECT, "MODEL [options]",
       "Shows what is in a model file, what it needs and what is not supported.", 0, 1,
       pn_cmd_inspect },

@@ -1,0 +1,286 @@
+/* pantheon bench: prefill and decode speed of a model on this machine, with the share of the
+ * memory's measured speed that decoding reaches. Tokens are arbitrary: speed does not depend on
+ * what they say, apart from which experts they choose. */
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/load.h"
+#include "tools/bandwidth.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define READ_BYTES ((size_t)512 << 20) /* of the bandwidth test: beyond any last-level cache here */
+
+typedef struct bench {
+    const pn_cli_opts *opts;
+    pn_model *model;
+    pn_model_info info;
+    pn_exec *exec;
+    pn_state **states; /* [n_seq] */
+    int n_seq;
+    float *logits;            /* [n_seq][n_vocab] */
+    pn_part *parts;           /* [n_seq] */
+    int32_t *tokens;          /* [depth + p + n] */
+    double *prefill, *decode; /* [r] tokens/s */
+    double read_bytes_s;
+    pn_cli_bar bar;
+} bench;
+
+static bool should_stop(void *ctx)
+{
+    (void)ctx;
+    return pn_cli_interrupted();
+}
+
+/* Feeds tokens [at, at + n) to sequence i, logits of the last. */
+static pn_status feed(bench *b, int i, int64_t at, int64_t n, pn_err *err)
+{
+    const int64_t n_batch = pn_exec_n_batch(b->exec);
+    while (n > 0) {
+        const int64_t now = n < n_batch ? n : n_batch;
+        const pn_part part = { pn_state_seq(b->states[i]), b->tokens + at, (int)now, b->logits,
+                               now == n };
+        const pn_batch batch = { .parts = &part, .n_part = 1, .should_stop = should_stop };
+        PN_TRY(pn_get_forward_fn(b->model)(b->exec, &batch, err));
+        at += now;
+        n -= now;
+    }
+    return PN_OK;
+}
+
+/* One measured round over all sequences: depth, then the timed prompt, then n decodes together. */
+static pn_status round_of(bench *b, double *prefill, double *decode, pn_err *err)
+{
+    const int64_t d = b->opts->n_depth, p = b->opts->n_prompt, n = b->opts->n_predict;
+    double prefill_s = 0;
+    for (int i = 0; i < b->n_seq; i++) {
+        pn_state_reset(b->states[i]);
+        PN_TRY(feed(b, i, 0, d, err));
+        const double t0 = pn_now_s();
+        PN_TRY(feed(b, i, d, p, err));
+        prefill_s += pn_now_s() - t0;
+    }
+    const double t0 = pn_now_s();
+    for (int64_t k = 0; k < n; k++) {
+        for (int i = 0; i < b->n_seq; i++)
+            b->parts[i] = (pn_part){ pn_state_seq(b->states[i]), b->tokens + d + p + k, 1,
+                                     b->logits + (size_t)i * (size_t)b->info.n_vocab, 1 };
+        const pn_batch batch = { .parts = b->parts,
+                                 .n_part = b->n_seq,
+                                 .should_stop = should_stop };
+        PN_TRY(pn_get_forward_fn(b->model)(b->exec, &batch, err));
+    }
+    const double decode_s = pn_now_s() - t0;
+    *prefill = p && prefill_s > 0 ? b->n_seq * (double)p / prefill_s : 0;
+    *decode = n && decode_s > 0 ? b->n_seq * (double)n / decode_s : 0;
+    return PN_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *x, int64_t n)
+{
+    double tmp[1000];
+    memcpy(tmp, x, (size_t)n * sizeof *x);
+    qsort(tmp, (size_t)n, sizeof *tmp, by_value);
+    return n % 2 ? tmp[n / 2] : (tmp[n / 2 - 1] + tmp[n / 2]) / 2;
+}
+
+/* Largest distance from the median, as a share of it. */
+static double spread(const double *x, int64_t n)
+{
+    const double m = median(x, n);
+    double far = 0;
+    for (int64_t i = 0; i < n; i++)
+        far = x[i] - m > far ? x[i] - m : m - x[i] > far ? m - x[i] : far;
+    return m > 0 ? far / m : 0;
+}
+
+/* --- output ----------------------------------------------------------------------------------- */
+
+static void put_all(pn_jw *w, const char *key, const double *x, int64_t n)
+{
+    pn_jw_begin_arr(w, key);
+    for (int64_t i = 0; i < n; i++)
+        pn_jw_real(w, NULL, x[i]);
+    pn_jw_end_arr(w);
+}
+
+static void put_json(const bench *b, pn_jw *w)
+{
+    const int64_t r = b->opts->n_repeat;
+    pn_jw_begin_obj(w, NULL);
+    pn_jw_str(w, "engine", "pantheon " PN_VERSION);
+    pn_jw_str(w, "model", b->info.path);
+    pn_jw_real(w, "prefill_tok_s", median(b->prefill, r));
+    pn_jw_real(w, "decode_tok_s", median(b->decode, r));
+    put_all(w, "prefill_all", b->prefill, r);
+    put_all(w, "decode_all", b->decode, r);
+    pn_jw_uint(w, "bytes_per_token", b->info.active_bytes);
+    pn_jw_real(w, "read_gb_s", b->read_bytes_s / 1e9);
+    pn_jw_real(w, "bandwidth_share",
+               b->read_bytes_s > 0
+                   ? median(b->decode, r) * (double)b->info.active_bytes / b->read_bytes_s
+                   : 0);
+    pn_jw_int(w, "p", b->opts->n_prompt);
+    pn_jw_int(w, "n", b->opts->n_predict);
+    pn_jw_int(w, "d", b->opts->n_depth);
+    pn_jw_int(w, "parallel", b->n_seq);
+    pn_jw_int(w, "batch", pn_exec_n_batch(b->exec));
+    pn_jw_int(w, "threads", pn_exec_n_threads(b->exec));
+    pn_jw_str(w, "isa", pn_exec_isa(b->exec));
+    pn_jw_end_obj(w);
+}
+
+static void print_table(const bench *b)
+{
+    const int64_t r = b->opts->n_repeat;
+    const double dec = median(b->decode, r);
+    printf("%s, %d thread%s, %s", b->info.path, pn_exec_n_threads(b->exec),
+           pn_exec_n_threads(b->exec) == 1 ? "" : "s", pn_exec_isa(b->exec));
+    if (b->n_seq > 1)
+        printf(", %d sequences together", b->n_seq);
+    printf("\nprefill %6lld tokens  %9.2f tokens/s  (+- %.1f %%)\n", (long long)b->opts->n_prompt,
+           median(b->prefill, r), spread(b->prefill, r) * 100);
+    printf("decode  %6lld tokens  %9.2f tokens/s  (+- %.1f %%)", (long long)b->opts->n_predict, dec,
+           spread(b->decode, r) * 100);
+    if (b->n_seq == 1 && b->read_bytes_s > 0)
+        printf("  %.1f MB a token, %.1f GB/s: %.0f %% of the %.1f GB/s that memory reads at",
+               (double)b->info.active_bytes / 1e6, dec * (double)b->info.active_bytes / 1e9,
+               dec * (double)b->info.active_bytes / b->read_bytes_s * 100, b->read_bytes_s / 1e9);
+    printf("\n");
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static pn_status measure(bench *b, pn_err *err)
+{
+    const int64_t r = b->opts->n_repeat;
+    for (int64_t i = 0; i < r; i++) {
+        pn_cli_progress(&b->bar, "measuring", (uint64_t)i, (uint64_t)r);
+        if (i == 0) /* the first round only warms up: pages are read, threads are awake */
+            PN_TRY(round_of(b, &b->prefill[0], &b->decode[0], err));
+        PN_TRY(round_of(b, &b->prefill[i], &b->decode[i], err));
+    }
+    pn_cli_bar_clear(&b->bar);
+    return PN_OK;
+}
+
+static pn_status make_states(bench *b, int n_seq, pn_err *err)
+{
+    const pn_cli_opts *const o = b->opts;
+    const int64_t n_ctx = o->n_depth + o->n_prompt + o->n_predict;
+    b->n_seq = 0;
+    b->states = pn_calloc((size_t)n_seq, sizeof *b->states);
+    b->parts = pn_calloc((size_t)n_seq, sizeof *b->parts);
+    b->logits = pn_calloc((size_t)n_seq * (size_t)b->info.n_vocab, sizeof *b->logits);
+    if (!b->states || !b->parts || !b->logits)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for %d sequences", n_seq);
+    const pn_state_opts state = { .n_ctx = (int)(n_ctx ? n_ctx : 1),
+                                  .kv_type = pn_cli_kv_type(o),
+                                  .err = err };
+    for (; b->n_seq < n_seq; b->n_seq++) {
+        b->states[b->n_seq] = pn_state_new(b->model, &state);
+        if (!b->states[b->n_seq])
+            return err->code;
+    }
+    return PN_OK;
+}
+
+static void free_states(bench *b)
+{
+    for (int i = 0; i < b->n_seq; i++)
+        pn_state_free(b->states[i]);
+    pn_free(b->states);
+    pn_free(b->parts);
+    pn_free(b->logits);
+    b->states = NULL;
+    b->parts = NULL;
+    b->logits = NULL;
+    b->n_seq = 0;
+}
+
+static pn_status prepare(bench *b, pn_err *err)
+{
+    const pn_cli_opts *const o = b->opts;
+    b->model = pn_cli_load_model(o, err);
+    if (!b->model)
+        return err->code;
+    pn_model_get_info(b->model, &b->info);
+    const int64_t n_tok = o->n_depth + o->n_prompt + o->n_predict;
+    if (n_tok < 1 || n_tok > b->info.n_ctx_train)
+        return pn_fail(err, PN_ERR_ARG,
+                       "-d, -p and -n sum to %lld tokens, expected 1 to the model's %d",
+                       (long long)n_tok, b->info.n_ctx_train);
+    b->tokens = pn_calloc((size_t)n_tok, sizeof *b->tokens);
+    b->prefill = pn_calloc((size_t)o->n_repeat, sizeof *b->prefill);
+    b->decode = pn_calloc((size_t)o->n_repeat, sizeof *b->decode);
+    if (!b->tokens || !b->prefill || !b->decode)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for the benchmark");
+    uint64_t x = 1; /* Knuth's MMIX generator: any fixed scatter over the vocabulary does */
+    for (int64_t i = 0; i < n_tok; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        b->tokens[i] = (int32_t)((x >> 33) % (uint64_t)b->info.n_vocab);
+    }
+    const pn_exec_opts exec = pn_cli_exec_opts(o, 0);
+    PN_TRY(pn_exec_new(b->model, &exec, &b->exec, err));
+    pn_pool *pool;
+    PN_TRY(pn_pool_new(pn_exec_n_threads(b->exec), &pool, err));
+    b->read_bytes_s = pn_read_bandwidth(pool, READ_BYTES, 5);
+    pn_pool_free(pool);
+    return PN_OK;
+}
+
+/* Without --parallel one sequence; with it a row for each number, as an array under --json. */
+static pn_status run_all(bench *b, pn_err *err)
+{
+    static const int64_t one = 1;
+    const bool is_table = b->opts->parallel.n > 0;
+    const int64_t *const n_seqs = is_table ? b->opts->parallel.at : &one;
+    pn_buf json = { 0 };
+    pn_jw w = { .buf = &json };
+    pn_status st = PN_OK;
+    if (is_table)
+        pn_jw_begin_arr(&w, NULL);
+    for (size_t i = 0; st == PN_OK && i < (is_table ? b->opts->parallel.n : 1); i++) {
+        st = make_states(b, (int)n_seqs[i], err);
+        if (st == PN_OK)
+            st = measure(b, err);
+        if (st == PN_OK && b->opts->as_json)
+            put_json(b, &w);
+        else if (st == PN_OK)
+            print_table(b);
+        free_states(b);
+    }
+    if (is_table)
+        pn_jw_end_arr(&w);
+    if (st == PN_OK && b->opts->as_json && pn_buf_cstr(&json))
+        puts(json.ptr);
+    pn_buf_free(&json);
+    return st;
+}
+
+int pn_cmd_bench(const pn_cli_opts *opts)
+{
+    bench b = { .opts = opts };
+    pn_err err = { 0 };
+    pn_status st = prepare(&b, &err);
+    if (st == PN_OK)
+        st = run_all(&b, &err);
+    pn_cli_bar_clear(&b.bar);
+    if (b.exec)
+        pn_cli_print_profile(opts, b.exec);
+    pn_free(b.tokens);
+    pn_free(b.prefill);
+    pn_free(b.decode);
+    pn_exec_free(b.exec);
+    pn_model_free(b.model);
+    return st == PN_OK ? PN_EXIT_OK : pn_cli_fail(&err);
+}

@@ -1,0 +1,91 @@
+#include "cli/load.h"
+
+#include "base/cpu.h"
+#include "kernels/attention.h"
+
+#include <string.h>
+
+/* The progress callback and the log share one context. */
+typedef struct load_ctx {
+    const pn_cli_opts *opts;
+    pn_cli_bar bar;
+} load_ctx;
+
+static bool progress(void *ctx, const char *what, uint64_t done, uint64_t total)
+{
+    return pn_cli_progress(&((load_ctx *)ctx)->bar, what, done, total);
+}
+
+static void log_line(void *ctx, int level, const char *line)
+{
+    load_ctx *const c = ctx;
+    pn_cli_bar_clear(&c->bar);
+    pn_cli_log((void *)c->opts, level, line);
+}
+
+pn_model *pn_cli_load_model(const pn_cli_opts *opts, pn_err *err)
+{
+    if (opts->device && strcmp(opts->device, "cuda") == 0) {
+        pn_fail(err, PN_ERR_UNSUPPORTED, "--device cuda: this build computes on the CPU only");
+        return NULL;
+    }
+    pn_buf path = { 0 };
+    if (pn_cli_model_path(opts, &path, err) != PN_OK) {
+        pn_buf_free(&path);
+        return NULL;
+    }
+    load_ctx ctx = { .opts = opts };
+    const pn_load_opts load = {
+        .no_mmap = opts->no_mmap,
+        .mlock = opts->lock_memory,
+        .rope_scaling = opts->rope_scaling,
+        .rope_scale = pn_opt_is_given(opts->rope_scale) ? (float)opts->rope_scale : 0.0f,
+        .yarn_orig_ctx = opts->yarn_orig_ctx > 0 ? (int)opts->yarn_orig_ctx : 0,
+        .progress = progress,
+        .log = log_line,
+        .ctx = &ctx,
+        .err = err,
+    };
+    pn_model *const model = pn_load_ex(path.ptr, &load);
+    pn_cli_bar_clear(&ctx.bar);
+    pn_buf_free(&path);
+    return model;
+}
+
+pn_exec_opts pn_cli_exec_opts(const pn_cli_opts *opts, int n_batch)
+{
+    if (!pn_cpu_has_fma())
+        pn_cli_say("this processor has no fused multiply-add: the exact arithmetic is emulated, "
+                   "which is many times slower");
+    return (pn_exec_opts){
+        .n_threads = opts->n_threads > 0 ? (int)opts->n_threads : 0,
+        .n_batch = n_batch ? n_batch : (int)opts->n_batch,
+        .isa = opts->isa,
+        .profile = opts->profile,
+    };
+}
+
+pn_kv_type pn_cli_kv_type(const pn_cli_opts *opts)
+{
+    for (int i = 0; i < PN_KV_COUNT; i++)
+        if (opts->kv_type && strcmp(opts->kv_type, pn_kv_type_name((pn_kv_type)i)) == 0)
+            return (pn_kv_type)i;
+    return PN_KV_F16;
+}
+
+void pn_cli_print_profile(const pn_cli_opts *opts, const pn_exec *exec)
+{
+    if (!opts->profile)
+        return;
+    pn_stage_profile s;
+    double all = 0;
+    for (int i = 0; pn_exec_profile(exec, i, &s); i++)
+        all += s.seconds;
+    fprintf(stderr, "%-26s %10s %6s %10s %8s %10s\n", "stage", "ms", "%", "MB", "GB/s", "GMAC/s");
+    for (int i = 0; pn_exec_profile(exec, i, &s); i++)
+        fprintf(stderr, "%-26s %10.2f %6.1f %10.1f %8.2f %10.1f\n", s.name, s.seconds * 1e3,
+                all > 0 ? s.seconds / all * 100 : 0, s.weight_bytes / 1e6,
+                s.seconds > 0 ? s.weight_bytes / s.seconds / 1e9 : 0,
+                s.seconds > 0 ? s.macs / s.seconds / 1e9 : 0);
+    fprintf(stderr, "%-26s %10.2f\n", "all stages", all * 1e3);
+}

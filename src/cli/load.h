@@ -1,0 +1,19 @@
+/* From options to a loaded model, an engine, a session: what several commands begin with. */
+#ifndef PN_CLI_LOAD_H
+#define PN_CLI_LOAD_H
+
+#include "cli/cli.h"
+#include "pantheon/engine.h"
+
+/* Loads the model that the options name, with a progress bar. On failure says why and returns NULL.
+ * Freed with pn_model_free. */
+pn_model *pn_cli_load_model(const pn_cli_opts *opts, pn_err *err);
+/* Threads, batch, instruction set and profiling as the options say; n_batch 0: the option's. Says
+ * aloud when the arithmetic must be emulated. */
+pn_exec_opts pn_cli_exec_opts(const pn_cli_opts *opts, int n_batch);
+pn_kv_type pn_cli_kv_type(const pn_cli_opts *opts);
+
+/* With QWEN35_PROF=1: the time, bytes, GB/s and multiply-adds of each stage, on standard error. */
+void pn_cli_print_profile(const pn_cli_opts *opts, const pn_exec *exec);
+
+#endif
