@@ -4,7 +4,7 @@
 
 #include "kernels/kernels.h"
 
-pn_quantize_fn pn_quantize_q8k_avx2, pn_quantize_q8b_avx2;
+pn_quantize_fn pn_quantize_q8k_avx2, pn_quantize_q8b_avx2, pn_quantize_q8s_avx2;
 
 pn_qmv_rows_fn pn_qmv_q2_k_avx2, pn_qmv_q3_k_avx2, pn_qmv_q4_k_avx2, pn_qmv_q5_k_avx2,
     pn_qmv_q6_k_avx2, pn_qmv_iq4_xs_avx2, pn_qmv_q8_0_avx2, pn_qmv_q4_0_avx2, pn_qmv_q4_1_avx2,

@@ -375,8 +375,8 @@ PN_INLINE __m256 e8m0_lanes(__m128i words)
 
 /* --- lanes ------------------------------------------------------------------------------------ */
 
-/* Lane i: the sum of the eight int32 lanes of v[i]. */
-PN_INLINE __m256i sum_lanes8(const __m256i v[8])
+/* Lane i of half[0] and half[1]: the sums of int32 lanes 0..3 and 4..7 of v[i]. */
+PN_INLINE void sum_halves8(const __m256i v[8], __m256i half[2])
 {
     __m256i a[4], b[2];
     for (int i = 0; i < 4; i++)
@@ -385,8 +385,16 @@ PN_INLINE __m256i sum_lanes8(const __m256i v[8])
     for (int i = 0; i < 2; i++)
         b[i] = _mm256_add_epi32(_mm256_unpacklo_epi64(a[2 * i], a[2 * i + 1]),
                                 _mm256_unpackhi_epi64(a[2 * i], a[2 * i + 1]));
-    return _mm256_add_epi32(_mm256_permute2x128_si256(b[0], b[1], 0x20),
-                            _mm256_permute2x128_si256(b[0], b[1], 0x31));
+    half[0] = _mm256_permute2x128_si256(b[0], b[1], 0x20);
+    half[1] = _mm256_permute2x128_si256(b[0], b[1], 0x31);
+}
+
+/* Lane i: the sum of the eight int32 lanes of v[i]. */
+PN_INLINE __m256i sum_lanes8(const __m256i v[8])
+{
+    __m256i half[2];
+    sum_halves8(v, half);
+    return _mm256_add_epi32(half[0], half[1]);
 }
 
 /* Transposes 8 x 8 dwords in place. */

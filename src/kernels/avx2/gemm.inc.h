@@ -182,27 +182,32 @@ PN_INLINE void products16(const uint8_t (*code)[TILE_ROWS][4], int n_k, const in
     }
 }
 
-/* p[c][h] += the products of 8 lines of codes with the activations at q[c], in int32. */
-PN_INLINE void products32(pn_type type, const uint8_t (*code)[TILE_ROWS][4], const int8_t *const *q,
-                          int nc, __m256i p[][2])
+/* p[c][h] += the products of n_k lines of codes with the activations at q[c], in int32; without
+ * dpbusd they are multiplied by the int16 of by[c] as they are widened. */
+PN_INLINE void products32(const uint8_t (*code)[TILE_ROWS][4], int n_k, const int8_t *const *q,
+                          const __m256i *by, int nc, __m256i p[][2])
 {
-    const bool is_signed = code_max(type) == 0 && !HAS_DPBUSD;
 #pragma GCC unroll 8
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < n_k; k++) {
         __m256i w[2];
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             w[h] = half(code[k], h);
-            w[h] = in_order(is_signed ? _mm256_abs_epi8(w[h]) : w[h]);
+            w[h] = in_order(HAS_DPBUSD ? w[h] : _mm256_abs_epi8(w[h]));
         }
 #pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
             const __m256i a = four(q[c] + 4 * k);
 #pragma GCC unroll 2
-            for (int h = 0; h < 2; h++)
+            for (int h = 0; h < 2; h++) {
+                if (HAS_DPBUSD) {
+                    p[c][h] = madd8(p[c][h], w[h], a);
+                    continue;
+                }
                 /* The signs come from memory again: no register is left for them. */
-                p[c][h] = in_order(
-                    madd8(p[c][h], w[h], is_signed ? _mm256_sign_epi8(a, half(code[k], h)) : a));
+                const __m256i m = _mm256_maddubs_epi16(w[h], _mm256_sign_epi8(a, half(code[k], h)));
+                p[c][h] = in_order(madd16(p[c][h], m, by[c]));
+            }
         }
     }
 }
@@ -216,14 +221,15 @@ PN_INLINE void group_k(pn_type type, const tile_k *t, const pn_q8k *const *x, in
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k += n_step) {
         const int8_t *q[TILE_COLS];
-        __m256i p[TILE_COLS][2];
+        __m256i p[TILE_COLS][2], one[TILE_COLS];
 #pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
             q[c] = x[c]->q + 32 * j + 4 * k;
+            one[c] = _mm256_set1_epi16(1);
             p[c][0] = p[c][1] = _mm256_setzero_si256();
         }
         if (adds32(type))
-            products32(type, t->q + 8 * j, q, nc, p);
+            products32(t->q + 8 * j, n_k, q, one, nc, p);
         else
             products16(t->q + 8 * j + k, n_step, q, nc, p);
 #pragma GCC unroll 4
@@ -294,60 +300,81 @@ PN_INLINE void micro_k(pn_type type, int nc, const void *tile, const void *const
             _mm256_storeu_ps(y[c] + 8 * h, acc[c][h]);
 }
 
+/* isum[c][h] += s * the products of each 16 of block i of 8. */
+PN_INLINE void group_b(pn_type type, const tile_b *t, const pn_q8s *const *x, int nc, size_t i,
+                       __m256i isum[][2])
+{
+    const int n_step = adds32(type) || steps16(type) > 4 ? 4 : steps16(type);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k += n_step) {
+        const int8_t *q[TILE_COLS];
+        __m256i p[TILE_COLS][2], s[TILE_COLS];
+#pragma GCC unroll 4
+        for (int c = 0; c < nc; c++) {
+            q[c] = x[c]->q + 32 * i + 4 * k;
+            s[c] = HAS_DPBUSD ? _mm256_set1_epi32(x[c]->s[2 * i + k / 4])
+                              : _mm256_set1_epi16((short)x[c]->s[2 * i + k / 4]);
+            p[c][0] = p[c][1] = _mm256_setzero_si256();
+        }
+        if (adds32(type) && !HAS_DPBUSD) {
+            products32(t->q + 8 * i + k, n_step, q, s, nc, isum);
+            continue;
+        }
+        if (HAS_DPBUSD)
+            products32(t->q + 8 * i + k, n_step, q, s, nc, p);
+        else
+            products16(t->q + 8 * i + k, n_step, q, nc, p);
+#pragma GCC unroll 4
+        for (int c = 0; c < nc; c++)
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++)
+                isum[c][h] = in_order(
+                    HAS_DPBUSD ? _mm256_add_epi32(isum[c][h], _mm256_mullo_epi32(p[c][h], s[c]))
+                               : madd16(isum[c][h], p[c][h], s[c]));
+    }
+}
+
 PN_INLINE void micro_b(pn_type type, int nc, const void *tile, const void *const *act,
                        float *const *y, size_t n, bool is_first)
 {
-    const tile_b *const t = tile;
-    const int n_step = adds32(type) ? 8 : steps16(type);
+    const tile_b *tb = tile;
+    const pn_q8s *x[TILE_COLS];
     __m256 acc[TILE_COLS][2];
 #pragma GCC unroll 4
-    for (int c = 0; c < nc; c++)
+    for (int c = 0; c < nc; c++) {
+        x[c] = act[c];
         for (int h = 0; h < 2; h++)
             acc[c][h] = is_first ? _mm256_setzero_ps() : _mm256_loadu_ps(y[c] + 8 * h);
-    for (size_t b = 0; b < n / PN_QB; b++) {
-        const tile_b *const tb = t + b / PN_Q8B_GROUP;
-        const size_t i = b % PN_Q8B_GROUP;
-        const pn_q8b *x[TILE_COLS];
-        __m256i isum[TILE_COLS][2];
+    }
+    for (size_t b = 0; b < n / PN_QB; b += PN_Q8B_GROUP, tb++) {
+        const size_t left = n / PN_QB - b, nb = left < PN_Q8B_GROUP ? left : PN_Q8B_GROUP;
+        __m256 t[TILE_COLS][2];
 #pragma GCC unroll 4
-        for (int c = 0; c < nc; c++) {
-            x[c] = (const pn_q8b *)act[c] + b / PN_Q8B_GROUP;
-            isum[c][0] = isum[c][1] = tile_offset(type)
-                                          ? _mm256_set1_epi32(-tile_offset(type) * x[c]->sum[i])
-                                          : _mm256_setzero_si256();
-        }
-#pragma GCC unroll 8
-        for (int k = 0; k < 8; k += n_step) {
-            const int8_t *q[TILE_COLS];
-            __m256i p[TILE_COLS][2];
+        for (int c = 0; c < nc; c++)
+            t[c][0] = t[c][1] = _mm256_setzero_ps();
+        for (size_t i = 0; i < nb; i++) {
+            __m256i isum[TILE_COLS][2];
 #pragma GCC unroll 4
             for (int c = 0; c < nc; c++)
-                q[c] = x[c]->q + 32 * i + 4 * k;
-            if (adds32(type)) {
-                products32(type, tb->q + 8 * i, q, nc, isum);
-                continue;
-            }
-            products16(tb->q + 8 * i + k, n_step, q, nc, p);
+                isum[c][0] = isum[c][1] = _mm256_set1_epi32(-tile_offset(type) * x[c]->sum[i]);
+            group_b(type, tb, x, nc, i, isum);
 #pragma GCC unroll 4
             for (int c = 0; c < nc; c++)
 #pragma GCC unroll 2
-                for (int h = 0; h < 2; h++)
-                    isum[c][h] = in_order(madd16(isum[c][h], p[c][h], _mm256_set1_epi16(1)));
-        }
-#pragma GCC unroll 4
-        for (int c = 0; c < nc; c++) {
-            const __m256 d_act = _mm256_set1_ps(x[c]->d[i]);
-#pragma GCC unroll 2
-            for (int h = 0; h < 2; h++) {
-                const __m256 d = halff(tb->d[i], h), s = _mm256_cvtepi32_ps(isum[c][h]);
-                if (has_min(type)) {
-                    const __m256 ms =
-                        _mm256_mul_ps(halff(tb->m[i], h), _mm256_set1_ps((float)x[c]->sum[i]));
-                    acc[c][h] = _mm256_fmadd_ps(d_act, _mm256_fmadd_ps(d, s, ms), acc[c][h]);
-                } else {
-                    acc[c][h] = _mm256_fmadd_ps(_mm256_mul_ps(d, d_act), s, acc[c][h]);
+                for (int h = 0; h < 2; h++) {
+                    t[c][h] = _mm256_fmadd_ps(halff(tb->d[i], h), _mm256_cvtepi32_ps(isum[c][h]),
+                                              t[c][h]);
+                    if (has_min(type))
+                        t[c][h] = _mm256_fmadd_ps(halff(tb->m[i], h),
+                                                  _mm256_set1_ps((float)x[c]->sum[i]), t[c][h]);
                 }
-            }
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < nc; c++) {
+            const __m256 d_act = _mm256_set1_ps(x[c]->d);
+            acc[c][0] = _mm256_fmadd_ps(d_act, t[c][0], acc[c][0]);
+            acc[c][1] = _mm256_fmadd_ps(d_act, t[c][1], acc[c][1]);
+            x[c]++;
         }
     }
 #pragma GCC unroll 4

@@ -1,9 +1,9 @@
 /* y = W x for the types of 32-weight blocks (Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4), on the
  * file's own layout: the template of the avx2 and avxvnni levels. The including file defines LEVEL.
  *
- *   isum = codes . q of the block, asum = sum of q
- *   acc  = fma(d_w * d_act, isum, acc); Q4_1 and Q5_1: t = fma(d_w, isum, m_w * asum),
- *   acc  = fma(d_act, t, acc); blocks ascending
+ *   isum = sum over the block's two 16s of s * (codes . q), asum = sum of s * q
+ *   t    = fma(d_w, isum, t) and, Q4_1 and Q5_1, t = fma(m_w, asum, t) over a group of 8 blocks
+ *   acc  = fma(d_act, t, acc), groups ascending
  *
  * Eight rows at a time, block by block: their eight registers of partial sums are reduced at once,
  * which leaves rows in lanes for the float step. The eight rows are one contiguous stretch of the
@@ -37,11 +37,11 @@ PN_INLINE const uint8_t *row_of8(const uint8_t *row0, size_t row_bytes, int r)
     return row0 + (size_t)(r / 3) * (3 * row_bytes) + (size_t)(r % 3) * row_bytes;
 }
 
-/* acc + one block of eight rows. */
-PN_INLINE __m256 step_b(pn_type type, const uint8_t *block0, size_t row_bytes, const pn_q8b *x,
-                        size_t i, __m256 acc)
+/* t + one block of eight rows; i: the block's place in the activations x. */
+PN_INLINE __m256 step_b(pn_type type, const uint8_t *block0, size_t row_bytes, const pn_q8s *x,
+                        size_t i, __m256 t)
 {
-    __m256i sum[QMV_B_ROWS];
+    __m256i sum[QMV_B_ROWS], half[2];
     __m128i d_bit = _mm_setzero_si128(), m_bit = _mm_setzero_si128();
 #define ROW(r)                                                         \
     do {                                                               \
@@ -60,30 +60,36 @@ PN_INLINE __m256 step_b(pn_type type, const uint8_t *block0, size_t row_bytes, c
     ROW(6);
     ROW(7);
 #undef ROW
+    sum_halves8(sum, half);
     const int offset = code_max(type) == 0 && HAS_DPBUSD ? 128 : code_offset(type);
+    __m256i isum =
+        _mm256_add_epi32(_mm256_mullo_epi32(half[0], _mm256_set1_epi32(x->s[2 * i])),
+                         _mm256_mullo_epi32(half[1], _mm256_set1_epi32(x->s[2 * i + 1])));
+    isum = _mm256_sub_epi32(isum, _mm256_set1_epi32(offset * x->sum[i]));
     const __m256 d = type == PN_TYPE_MXFP4 ? e8m0_lanes(d_bit) : _mm256_cvtph_ps(d_bit);
-    const __m256 d_act = _mm256_set1_ps(x->d[i]);
-    const __m256 isum = _mm256_cvtepi32_ps(
-        _mm256_sub_epi32(sum_lanes8(sum), _mm256_set1_epi32(offset * x->sum[i])));
-    if (!has_min(type))
-        return _mm256_fmadd_ps(_mm256_mul_ps(d, d_act), isum, acc);
-    const __m256 m = _mm256_cvtph_ps(m_bit), asum = _mm256_set1_ps((float)x->sum[i]);
-    return _mm256_fmadd_ps(d_act, _mm256_fmadd_ps(d, isum, _mm256_mul_ps(m, asum)), acc);
+    t = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(isum), t);
+    if (has_min(type))
+        t = _mm256_fmadd_ps(_mm256_cvtph_ps(m_bit), _mm256_set1_ps((float)x->sum[i]), t);
+    return t;
 }
 
 /* Eight rows from row0 on. */
-PN_INLINE __m256 rows8_b(pn_type type, const uint8_t *row0, size_t row_bytes, const pn_q8b *x,
+PN_INLINE __m256 rows8_b(pn_type type, const uint8_t *row0, size_t row_bytes, const pn_q8s *x,
                          size_t n)
 {
-    const size_t group = QMV_B_ROWS * row_bytes;
+    const size_t group = QMV_B_ROWS * row_bytes, step = QMV_B_ROWS * block_bytes(type);
     const char *ahead = (const char *)row0 + (group > QMV_B_PREFETCH ? group : QMV_B_PREFETCH);
     __m256 acc = _mm256_setzero_ps();
-    for (size_t b = 0; b < n / PN_QB; b++, row0 += block_bytes(type)) {
+    for (size_t b = 0; b < n / PN_QB; b += PN_Q8B_GROUP, x++) {
+        const size_t left = n / PN_QB - b, nb = left < PN_Q8B_GROUP ? left : PN_Q8B_GROUP;
+        __m256 t = _mm256_setzero_ps();
+        for (size_t i = 0; i < nb; i++, row0 += block_bytes(type), ahead += step) {
 #pragma GCC unroll 5
-        for (size_t k = 0; k < QMV_B_ROWS * block_bytes(type); k += 64)
-            _mm_prefetch(ahead + k, _MM_HINT_T0);
-        ahead += QMV_B_ROWS * block_bytes(type);
-        acc = step_b(type, row0, row_bytes, x + b / PN_Q8B_GROUP, b % PN_Q8B_GROUP, acc);
+            for (size_t k = 0; k < step; k += 64)
+                _mm_prefetch(ahead + k, _MM_HINT_T0);
+            t = step_b(type, row0, row_bytes, x, i, t);
+        }
+        acc = _mm256_fmadd_ps(_mm256_set1_ps(x->d), t, acc);
     }
     return acc;
 }

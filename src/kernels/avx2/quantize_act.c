@@ -1,4 +1,4 @@
-/* Activations to 8 bits, avx2 level: pn_q8k and pn_q8b as scalar/quantize_act.c defines them.
+/* Activations to 8 bits, avx2 level: pn_q8k, pn_q8s and pn_q8b as scalar/quantize_act.c defines them.
  *
  * The maximum is taken over the bit patterns as integers, 8 lanes at a time; rounding to nearest
  * even is the conversion's own (vcvtps2dq). Bound: the loads; 5 bytes moved a value, in L1. */
@@ -11,16 +11,17 @@
 
 enum {
     BITS_NOT_FINITE = 0x7f800000,
+    BITS_2_M113 = (127 - 113) << 23, /* below it d of a pn_q8s would be subnormal */
     BITS_2_M115 = (127 - 115) << 23, /* below it d of a pn_q8k would be subnormal */
     BITS_2_M119 = (127 - 119) << 23, /* below it d of a pn_q8b block would be */
 };
 
-/* The lanes' maxima of the bits of |x_i| over 32 values. */
-static inline __m256i max_bits32(const float *x)
+/* The lanes' maxima of the bits of |x_i| over n values, n a multiple of 8. */
+static inline __m256i max_bits(const float *x, size_t n)
 {
     const __m256i abs = _mm256_set1_epi32(0x7fffffff);
     __m256i m = _mm256_setzero_si256();
-    for (int i = 0; i < 32; i += 8)
+    for (size_t i = 0; i < n; i += 8)
         m = _mm256_max_epi32(
             m, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(x + i)), abs));
     return m;
@@ -34,13 +35,13 @@ static inline uint32_t max_lane(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(m);
 }
 
-/* q[0..31] = rne(x * is). */
-static inline __m256i quantize32(const float *x, float is)
+/* q[0..15] = rne(x * is[0]), q[16..31] = rne(x * is[1]). */
+static inline __m256i quantize32(const float *x, const float is[2])
 {
-    const __m256 f = _mm256_set1_ps(is);
     __m256i v[4];
     for (int i = 0; i < 4; i++)
-        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), f));
+        v[i] = _mm256_cvtps_epi32(
+            _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(is[i / 2])));
     const __m256i q =
         _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     /* The packs work within 128-bit lanes: dwords came as 0 2 4 6 | 1 3 5 7. */
@@ -58,12 +59,21 @@ static inline void sum_halves(__m256i q, int32_t sum[2])
     sum[1] = _mm256_extract_epi32(all, 4);
 }
 
+/* ceil(amax * u), held within 1..s_max; amax from the bits of |x|. */
+static inline int sub_scale(uint32_t amax_bits, float u, int s_max)
+{
+    const float r = pn_asf(amax_bits) * u;
+    int s = (int)r;
+    s += pn_i2f(s) < r;
+    return s < 1 ? 1 : s > s_max ? s_max : s;
+}
+
 static void quantize_k(pn_q8k *b, const float *x)
 {
     memset(b->pad, 0, sizeof b->pad);
     __m256i max[8], all = _mm256_setzero_si256();
     for (int j = 0; j < 8; j++) {
-        max[j] = max_bits32(x + 32 * j);
+        max[j] = max_bits(x + 32 * j, 32);
         all = _mm256_max_epi32(all, max[j]);
     }
     const uint32_t bits = max_lane(all);
@@ -77,12 +87,10 @@ static void quantize_k(pn_q8k *b, const float *x)
     const float amax = pn_asf(bits), u = pn_div(16.0f, amax);
     b->d = pn_div(amax, 2032.0f);
     for (int j = 0; j < 8; j++) {
-        const float r = pn_asf(max_lane(max[j])) * u;
-        int s = (int)r;
-        s += pn_i2f(s) < r; /* ceil */
-        s = s < 1 ? 1 : s > 16 ? 16 : s;
+        const int s = sub_scale(max_lane(max[j]), u, 16);
         b->s[j] = (int16_t)s;
-        const __m256i q = quantize32(x + 32 * j, pn_div(1.0f, b->d * pn_i2f(s)));
+        const float is = pn_div(1.0f, b->d * pn_i2f(s));
+        const __m256i q = quantize32(x + 32 * j, (const float[2]){ is, is });
         _mm256_storeu_si256((__m256i *)(void *)(b->q + 32 * j), q);
         int32_t sum[2];
         sum_halves(q, sum);
@@ -100,14 +108,14 @@ void pn_quantize_q8k_avx2(void *dst, const float *x, size_t n)
 
 static void quantize_b(pn_q8b *b, size_t j, const float *x)
 {
-    const uint32_t bits = max_lane(max_bits32(x));
+    const uint32_t bits = max_lane(max_bits(x, 32));
     __m256i q = _mm256_setzero_si256();
     b->d[j] = pn_asf(bits >= BITS_NOT_FINITE ? 0x7fc00000u : 0);
     b->sum[j] = 0;
     if (bits >= BITS_2_M119 && bits < BITS_NOT_FINITE) {
         const float is = pn_div(127.0f, pn_asf(bits));
         b->d[j] = pn_div(1.0f, is);
-        q = quantize32(x, is);
+        q = quantize32(x, (const float[2]){ is, is });
         int32_t sum[2];
         sum_halves(q, sum);
         b->sum[j] = sum[0] + sum[1];
@@ -123,4 +131,38 @@ void pn_quantize_q8b_avx2(void *dst, const float *x, size_t n)
         memset(b + n_block / PN_Q8B_GROUP, 0, sizeof *b);
     for (size_t ib = 0; ib < n_block; ib++)
         quantize_b(b + ib / PN_Q8B_GROUP, ib % PN_Q8B_GROUP, x + ib * PN_QB);
+}
+
+/* Up to 256 values, n a multiple of 32. */
+static void quantize_s(pn_q8s *b, const float *x, size_t n)
+{
+    memset(b, 0, sizeof *b);
+    for (int j = 0; j < 16; j++)
+        b->s[j] = 1;
+    const uint32_t bits = max_lane(max_bits(x, n));
+    if (bits < BITS_2_M113 || bits >= BITS_NOT_FINITE) {
+        b->d = pn_asf(bits < BITS_2_M113 ? 0 : 0x7fc00000u);
+        return;
+    }
+    const float amax = pn_asf(bits), u = pn_div(64.0f, amax);
+    b->d = pn_div(amax, 8128.0f);
+    for (size_t j = 0; j < n / 32; j++) {
+        float is[2];
+        for (size_t h = 0; h < 2; h++) {
+            b->s[2 * j + h] = sub_scale(max_lane(max_bits(x + 32 * j + 16 * h, 16)), u, 64);
+            is[h] = pn_div(1.0f, b->d * pn_i2f(b->s[2 * j + h]));
+        }
+        const __m256i q = quantize32(x + 32 * j, is);
+        _mm256_storeu_si256((__m256i *)(void *)(b->q + 32 * j), q);
+        int32_t sum[2];
+        sum_halves(q, sum);
+        b->sum[j] = sum[0] * b->s[2 * j] + sum[1] * b->s[2 * j + 1];
+    }
+}
+
+void pn_quantize_q8s_avx2(void *dst, const float *x, size_t n)
+{
+    pn_q8s *const b = dst;
+    for (size_t i = 0; i < n; i += PN_QK)
+        quantize_s(b + i / PN_QK, x + i, n - i < PN_QK ? n - i : PN_QK);
 }
