@@ -1,13 +1,18 @@
 /* pantheon inspect: what a model file holds, what it needs in memory, and what stands in its way.
  */
 
+#include "base/arith.h"
+#include "base/cpu.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/tensor_types.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/load.h"
 #include "gguf/gguf.h"
+#include "models/model.h"
 #include "quant/quant.h"
+#include "tokenizer/vocab.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -51,12 +56,20 @@ typedef struct mix_entry {
     uint64_t n_weight;
 } mix_entry;
 
+/* What a loaded model takes; all zero when it cannot be loaded. */
+typedef struct need {
+    pn_model_info info;
+    int n_ctx, n_threads, n_batch;
+    size_t model, workspace, recurrent, kv; /* bytes beside the mapped weights */
+} need;
+
 typedef struct report {
     pn_gguf *file;          /* owned */
     pn_buf arch, name;      /* clean text */
     int64_t shape[N_SHAPE]; /* -1: the key is absent */
     mix_entry mix[N_MIX], all;
     pn_buf problems; /* one a line */
+    need need;
 } report;
 
 /* The key's number; of an array its largest, since 0 marks layers without; -1 when absent. */
@@ -112,7 +125,59 @@ static pn_status read_text(const report *r, const char *key, pn_buf *out, pn_err
     return pn_buf_cstr(out) ? PN_OK : pn_fail(err, PN_ERR_NOMEM, "no memory for a report");
 }
 
-static pn_status fill(report *r, pn_err *err)
+/* Loads the model as `run` would and plans its memory; what stands in the way becomes a problem. */
+static pn_status plan(report *r, const pn_cli_opts *opts, pn_err *err)
+{
+    enum {
+        N_CTX_DEFAULT = 32768 /* of a chat */
+    };
+    pn_err why = { 0 };
+    const pn_load_opts load = {
+        /* mapped, whatever the options say: a report reads only tables */
+        .rope_scaling = opts->rope_scaling,
+        .rope_scale = pn_opt_is_given(opts->rope_scale) ? (float)opts->rope_scale : 0,
+        .yarn_orig_ctx = opts->yarn_orig_ctx > 0 ? (int)opts->yarn_orig_ctx : 0,
+        .err = &why
+    };
+    pn_model *const model = pn_load_ex(pn_gguf_path(r->file), &load);
+    if (!model) {
+        /* An unsupported type was listed already, with every tensor that has it. */
+        if (r->problems.len == 0)
+            pn_buf_addf(&r->problems, "%s\n", why.msg);
+        return PN_OK;
+    }
+    need *const n = &r->need;
+    pn_model_get_info(model, &n->info);
+    n->info.path = NULL; /* the model's, which ends here */
+    n->n_ctx = opts->n_ctx > 0 ? (int)opts->n_ctx : N_CTX_DEFAULT;
+    if (opts->n_ctx <= 0 && n->n_ctx > n->info.n_ctx_train)
+        n->n_ctx = n->info.n_ctx_train;
+    const pn_exec_opts exec = pn_cli_exec_opts(opts, 0);
+    n->n_threads = exec.n_threads ? exec.n_threads : pn_cpu_default_threads();
+    n->n_batch = exec.n_batch;
+    pn_plan p = { 0 };
+    pn_status st = pn_model_plan(model, &exec, pn_cli_kv_type(opts), &p, err);
+    if (st == PN_OK && n->n_ctx > n->info.n_ctx_train)
+        st = pn_fail(err, PN_ERR_ARG, "--ctx %d is more than the model's context of %d", n->n_ctx,
+                     n->info.n_ctx_train);
+    n->model = p.model_bytes;
+    n->workspace = p.workspace_bytes;
+    n->recurrent = p.recurrent_bytes;
+    n->kv = ((size_t)n->n_ctx + PN_KV_CHUNK - 1) / PN_KV_CHUNK * p.kv_page_bytes;
+    pn_model_free(model);
+    return st;
+}
+
+static void check_vocab(report *r)
+{
+    pn_vocab *vocab = NULL;
+    pn_err why = { 0 };
+    if (pn_vocab_load(r->file, &vocab, &why) != PN_OK)
+        pn_buf_addf(&r->problems, "%s\n", why.msg);
+    pn_vocab_free(vocab);
+}
+
+static pn_status fill(report *r, const pn_cli_opts *opts, pn_err *err)
 {
     if (!pn_gguf_has(r->file, "general.architecture"))
         return pn_fail(err, PN_ERR_FORMAT, "key general.architecture: is missing");
@@ -124,9 +189,56 @@ static pn_status fill(report *r, pn_err *err)
         PN_TRY(read_shape(r, shape_keys[i].key, &r->shape[i], err));
     for (size_t i = 0; i < pn_gguf_n_tensors(r->file); i++)
         add_tensor(r, pn_gguf_tensor_at(r->file, i));
+    PN_TRY(plan(r, opts, err));
+    check_vocab(r);
     if (!pn_buf_ok(&r->problems))
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a report");
     return PN_OK;
+}
+
+static size_t total_bytes(const need *n)
+{
+    return n->info.weight_bytes + n->model + n->workspace + n->recurrent + n->kv;
+}
+
+static void print_need(const need *n, const pn_cli_opts *opts)
+{
+    const struct {
+        const char *label;
+        size_t bytes;
+    } lines[] = {
+        { "weights, mapped", n->info.weight_bytes },
+        { "tables", n->model },
+        { "workspace", n->workspace },
+        { "recurrent state", n->recurrent },
+        { "keys and values", n->kv },
+        { "together", total_bytes(n) },
+    };
+    printf("\nread per token       %.3g GB, %.3g billion multiplications\n",
+           (double)n->info.active_bytes / 1e9, n->info.active_macs / 1e9);
+    printf("memory for one sequence of %d positions (%s keys and values, %d threads, batch %d)\n",
+           n->n_ctx, opts->kv_type, n->n_threads, n->n_batch);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        printf("  %-18s %16zu bytes %10.1f MiB\n", lines[i].label, lines[i].bytes,
+               (double)lines[i].bytes / 1048576.0);
+}
+
+static void json_need(pn_jw *w, const need *n, const pn_cli_opts *opts)
+{
+    pn_jw_uint(w, "active_bytes", n->info.active_bytes);
+    pn_jw_real(w, "active_macs", n->info.active_macs);
+    pn_jw_begin_obj(w, "memory");
+    pn_jw_int(w, "n_ctx", n->n_ctx);
+    pn_jw_str(w, "kv_type", opts->kv_type);
+    pn_jw_int(w, "n_threads", n->n_threads);
+    pn_jw_int(w, "n_batch", n->n_batch);
+    pn_jw_uint(w, "weight_bytes", n->info.weight_bytes);
+    pn_jw_uint(w, "model_bytes", n->model);
+    pn_jw_uint(w, "workspace_bytes", n->workspace);
+    pn_jw_uint(w, "recurrent_bytes", n->recurrent);
+    pn_jw_uint(w, "kv_bytes", n->kv);
+    pn_jw_uint(w, "total_bytes", total_bytes(n));
+    pn_jw_end_obj(w);
 }
 
 static const char *mix_name(uint32_t i)
@@ -170,10 +282,13 @@ static void print_text(const report *r, const pn_cli_opts *opts)
                    r->all.bytes ? 100.0 * (double)r->mix[i].bytes / (double)r->all.bytes : 0.0);
     printf("%-10s %8zu %16zu %8.2f bits a weight\n", "all", r->all.n_tensor, r->all.bytes,
            r->all.n_weight ? 8.0 * (double)r->all.bytes / (double)r->all.n_weight : 0.0);
+    if (r->need.n_ctx)
+        print_need(&r->need, opts);
     if (opts->list_tensors)
         print_tensors(r);
     if (r->problems.len)
-        printf("\nnot supported:\n%.*s", (int)r->problems.len, r->problems.ptr);
+        printf("\nnot supported (types that are: %s):\n%.*s", pn_type_supported_names(),
+               (int)r->problems.len, r->problems.ptr);
 }
 
 static void json_mix(pn_jw *w, const report *r)
@@ -232,6 +347,8 @@ static pn_status print_json(const report *r, const pn_cli_opts *opts, pn_err *er
     pn_jw_uint(&w, "weights", r->all.n_weight);
     pn_jw_uint(&w, "weight_bytes", r->all.bytes);
     json_mix(&w, r);
+    if (r->need.n_ctx)
+        json_need(&w, &r->need, opts);
     if (opts->list_tensors)
         json_tensors(&w, r);
     pn_jw_bool(&w, "supported", r->problems.len == 0);
@@ -264,7 +381,7 @@ int pn_cmd_inspect(const pn_cli_opts *opts)
     if (st == PN_OK)
         st = pn_gguf_open(path.ptr, &(pn_gguf_opts){ .no_mmap = opts->no_mmap }, &r.file, &err);
     if (st == PN_OK) {
-        st = fill(&r, &err);
+        st = fill(&r, opts, &err);
         if (st != PN_OK)
             pn_err_prefix(&err, "%s: ", path.ptr);
     }
