@@ -2,11 +2,15 @@
  * micro-kernel of 32 rows x up to 6 columns runs for all of them.
  *
  * Tile, per block, two vectors v of 16 rows: 8 dwords of weights as unsigned bytes, d and m.
- * Micro-kernel, per column, 16 rows and block: 8 vpdpbusd started from minus the offset's share,
- * then the float step of docs/NUMERICS.md: conversion, multiplication, fma.
- * Registers: 12 sums, 12 acc, 2 weights, 1 broadcast, 2 d. */
+ * Micro-kernel, per column, 16 rows and block: 8 vpdpbusd, two multiplications by sub-scales, one
+ * fma; one more per 8 blocks (docs/NUMERICS.md). What the raised weights add too much is the same
+ * for all rows, and is taken off before the first sum.
+ * Registers: 12 sums, 12 of them scaled, 2 weights, 1 broadcast; t and acc stay in memory.
+ * Bound: the two multiplying ports; of their operations 72 % are vpdpbusd. */
 #include "kernels/avx512/gemm_tile.h"
 #include "kernels/avx512/unpack_b.h"
+
+#include <string.h>
 
 typedef struct pn_step_b { /* one block of MR rows */
     __m512i q[8][MV];
@@ -35,41 +39,55 @@ PN_INLINE void unpack(pn_format_b f, void *tile, const uint8_t *const *row, size
         }
 }
 
-/* acc of MR rows and nc columns goes on over block j of the activations' group. */
-PN_INLINE void micro_block(pn_format_b f, const pn_step_b *t, const pn_q8b *const *x, size_t j,
-                           int nc, __m512 acc[NR][MV])
+/* s[c][v] += the 4 dwords of the block from i0 on. */
+PN_INLINE void dot_16(const pn_step_b *t, const int8_t *const *a, int nc, int i0, __m512i s[NR][MV])
 {
-    __m512i s[NR][MV];
-    /* |sum| <= 32 * 127 is whole in its low 16 bits; the high ones meet a 0. */
-    const __m512i offset = _mm512_set1_epi32(-f.offset & 0xffff);
-#pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) {
-        s[c][0] = s[c][1] = _mm512_setzero_si512();
-        if (f.offset)
-            s[c][0] = s[c][1] = _mm512_dpwssd_epi32(s[c][0], offset, pn_bcast32(x[c]->sum + j));
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
+#pragma GCC unroll 4
+    for (int i = i0; i < i0 + 4; i++) {
         const __m512i w0 = t->q[i][0], w1 = t->q[i][1];
 #pragma GCC unroll 6
         for (int c = 0; c < nc; c++) {
-            const __m512i a = pn_bcast32(x[c]->q + 32 * j + 4 * i);
-            s[c][0] = _mm512_dpbusd_epi32(s[c][0], w0, a);
-            s[c][1] = _mm512_dpbusd_epi32(s[c][1], w1, a);
+            const __m512i x = pn_bcast32(a[c] + 4 * i);
+            s[c][0] = _mm512_dpbusd_epi32(s[c][0], w0, x);
+            s[c][1] = _mm512_dpbusd_epi32(s[c][1], w1, x);
         }
     }
+}
+
+/* r[c][v], the sum of the activations' group, goes on over its block j. */
+PN_INLINE void micro_block(pn_format_b f, const pn_step_b *t, const pn_q8s *const *x, size_t j,
+                           int nc, float r[NR][MR])
+{
+    __m512i lo[NR][MV] = { 0 }, hi[NR][MV] = { 0 };
+    const int8_t *a[NR];
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++)
+        a[c] = x[c]->q + 32 * j;
+    dot_16(t, a, nc, 0, lo);
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++) {
-        const __m512 d_act = _mm512_set1_ps(x[c]->d[j]);
+        const __m512i s = pn_bcast32(x[c]->s + 2 * j);
+        const __m512i over = _mm512_set1_epi32(f.offset * x[c]->sum[j]);
+#pragma GCC unroll 2
+        for (int v = 0; v < MV; v++) {
+            lo[c][v] = _mm512_mullo_epi32(lo[c][v], s);
+            if (f.offset)
+                lo[c][v] = _mm512_sub_epi32(lo[c][v], over);
+        }
+    }
+    dot_16(t, a, nc, 4, hi);
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        const __m512i s = pn_bcast32(x[c]->s + 2 * j + 1);
         const __m512 asum = _mm512_cvtepi32_ps(pn_bcast32(x[c]->sum + j));
 #pragma GCC unroll 2
         for (int v = 0; v < MV; v++) {
-            const __m512 isum = _mm512_cvtepi32_ps(s[c][v]);
+            const __m512i isum = _mm512_add_epi32(lo[c][v], _mm512_mullo_epi32(hi[c][v], s));
+            __m512 g = _mm512_loadu_ps(r[c] + 16 * v);
+            g = _mm512_fmadd_ps(t->d[v], _mm512_cvtepi32_ps(isum), g);
             if (f.has_min)
-                acc[c][v] = _mm512_fmadd_ps(
-                    d_act, _mm512_fmadd_ps(t->d[v], isum, _mm512_mul_ps(t->m[v], asum)), acc[c][v]);
-            else
-                acc[c][v] = _mm512_fmadd_ps(_mm512_mul_ps(t->d[v], d_act), isum, acc[c][v]);
+                g = _mm512_fmadd_ps(t->m[v], asum, g);
+            _mm512_storeu_ps(r[c] + 16 * v, g);
         }
     }
 }
@@ -77,28 +95,31 @@ PN_INLINE void micro_block(pn_format_b f, const pn_step_b *t, const pn_q8b *cons
 PN_INLINE void micro(pn_format_b f, const void *tile, const void *const *x, float *const *acc,
                      size_t n, bool is_first, int nc)
 {
-    const pn_step_b *const t = tile;
-    const pn_q8b *xb[NR];
-    __m512 r[NR][MV];
-#pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) {
-        xb[c] = x[c];
-#pragma GCC unroll 2
-        for (int v = 0; v < MV; v++)
-            r[c][v] = is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[c] + 16 * v);
-    }
-    for (size_t ib = 0; ib < n / PN_QB; ib++) {
-        micro_block(f, t + ib, xb, ib % PN_Q8B_GROUP, nc, r);
-        if (ib % PN_Q8B_GROUP == PN_Q8B_GROUP - 1)
-#pragma GCC unroll 6
-            for (int c = 0; c < nc; c++)
-                xb[c]++;
-    }
+    const pn_step_b *t = tile;
+    const pn_q8s *xs[NR];
+    float r[NR][MR];
+    const size_t n_block = n / PN_QB;
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++)
+        xs[c] = x[c];
+    for (size_t ib = 0; ib < n_block; ib += PN_Q8B_GROUP) {
+        const size_t left = n_block - ib, n_group = left < PN_Q8B_GROUP ? left : PN_Q8B_GROUP;
+        memset(r, 0, (size_t)nc * sizeof r[0]);
+        for (size_t j = 0; j < n_group; j++, t++)
+            micro_block(f, t, xs, j, nc, r);
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++) {
+            const __m512 d = _mm512_set1_ps(xs[c]->d);
 #pragma GCC unroll 2
-        for (int v = 0; v < MV; v++)
-            _mm512_storeu_ps(acc[c] + 16 * v, r[c][v]);
+            for (int v = 0; v < MV; v++) {
+                const __m512 a =
+                    is_first && ib == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[c] + 16 * v);
+                _mm512_storeu_ps(acc[c] + 16 * v,
+                                 _mm512_fmadd_ps(d, _mm512_loadu_ps(r[c] + 16 * v), a));
+            }
+            xs[c]++;
+        }
+    }
 }
 
 #define DEFINE(name) PN_DEFINE_GEMM(micro, unpack, step_bytes, PN_FORMAT_B, PN_QB, name)

@@ -1,9 +1,9 @@
 /* Matrix times columns for the 256-weight types: 32 rows are unpacked once into a tile, then one
  * micro-kernel of 32 rows x up to 6 columns runs for all of them.
  *
- * Tile, per superblock, two vectors v of 16 rows: 64 dwords of weights as unsigned bytes, the scales
- * and minima of the groups, d and dmin. For signed types the minima are -2^off_shift * scale, which
- * takes off what raised the weights.
+ * Tile, per superblock, two vectors v of 16 rows: 64 dwords of weights as unsigned bytes, the
+ * groups' scales and minima, d and dmin. For signed types the minima are -2^off_shift * scale,
+ * which takes off what raised the weights.
  *
  * Micro-kernel, per column and 16 rows: 64 vpdpbusd a superblock; sum * (scale * sub-scale) per
  * group; 8 vpdpwssd for the minima; one float step. A column's dword is broadcast once for both

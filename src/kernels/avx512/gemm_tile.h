@@ -6,18 +6,19 @@
 #include "kernels/gemm_loop.h"
 
 /* 12 sums keep the two multiplying ports busy (8 are the least, at a latency of 4 cycles). Deeper
- * slices than the first cache level holds cost nothing, as the tile is read in address order: 512 to
- * 2048 weights ran alike (2-core Zen 5 VM, 2026-11-29). */
+ * slices than the first cache level holds cost nothing, as the tile is read in address order: 512
+ * to 2048 weights ran alike (2-core Zen 5 VM, 2026-11-29). */
 enum {
     MV = 2,                 /* vectors of 16 rows */
     MR = 16 * MV,           /* rows of a tile */
     NR = 6,                 /* its columns */
     TILE_DEPTH = 2048,      /* weights of a row: a tile of 92 KB at most, in the second level */
     STEP_BYTES_MAX = 11520, /* of a tile's 256 weights, any type */
-    COLS_BY_QMV = 2         /* up to here decode's kernel, column by column, is faster */
+    COLS_BY_QMV = 2,        /* up to here decode's kernel, column by column, is faster */
+    QMV_BYTES = 256 << 10   /* weights that stay in the second cache level for the next column */
 };
 
-/* gemm by the tile, or by qmv on as many rows as stay in the first cache level. */
+/* gemm by the tile, or by qmv on as many rows at a time as stay in the second cache level. */
 static inline void pn_gemm_tile_or_qmv(const pn_gemm_tile *t, pn_qmv_rows_fn *qmv, const void *w,
                                        size_t row_bytes, size_t n_row, const void *const *x,
                                        float *const *y, size_t n_col, size_t n, void *scratch)
@@ -26,10 +27,12 @@ static inline void pn_gemm_tile_or_qmv(const pn_gemm_tile *t, pn_qmv_rows_fn *qm
         pn_gemm_loop(t, w, row_bytes, n_row, x, y, n_col, n, scratch);
         return;
     }
-    for (size_t r0 = 0; r0 < n_row; r0 += MR)
+    const size_t fit = row_bytes ? QMV_BYTES / row_bytes / MR * MR : 0;
+    const size_t step = n_col == 1 ? n_row : fit ? fit : MR;
+    for (size_t r0 = 0; r0 < n_row; r0 += step)
         for (size_t c = 0; c < n_col; c++)
-            qmv((const uint8_t *)w + r0 * row_bytes, row_bytes, n_row - r0 < MR ? n_row - r0 : MR,
-                x[c], n, y[c] + r0);
+            qmv((const uint8_t *)w + r0 * row_bytes, row_bytes,
+                n_row - r0 < step ? n_row - r0 : step, x[c], n, y[c] + r0);
 }
 
 #define PN_DEFINE_MICRO(micro, format, name, nc)                                                  \

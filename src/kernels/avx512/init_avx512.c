@@ -16,8 +16,11 @@ void pn_kernels_init_avx512(pn_kernels *k)
     k->gemm_scratch_bytes = gemm_scratch_bytes;
     k->quantize_q8k = pn_quantize_q8k_avx512;
     k->quantize_q8b = pn_quantize_q8b_avx512;
+    k->quantize_q8s = pn_quantize_q8s_avx512;
     pn_qmv_k_init_avx512(k);
+    pn_qmv_b_init_avx512(k);
     pn_gemm_k_init_avx512(k);
+    pn_gemm_b_init_avx512(k);
     pn_attn_init_avx512(&k->attn);
     pn_norm_init_avx512(k);
     pn_vector_init_avx512(k);

@@ -1,38 +1,40 @@
 /* Matrix times vector for the 32-weight types on the file's own layout, 16 rows at a time.
  *
- * Per block: 8 vpdpbusd, each 4 weights of 16 rows times 4 activations in all lanes, started from
- * minus the offset's share; then one float step with rows in lanes (docs/NUMERICS.md).
+ * Per block: 8 vpdpbusd, each 4 weights of 16 rows times 4 activations in all lanes; the sum of each
+ * 16 times its sub-scale; one fma with rows in lanes. One more per 8 blocks (docs/NUMERICS.md).
  *
- * Registers: 8 to 12 of weights, isum, acc, d. Bound: memory. */
+ * Registers: 8 to 12 of weights, 2 of sums, t, acc, d. Bound: memory. */
 #include "kernels/avx512/avx512.h"
 #include "kernels/avx512/stream.h"
 #include "kernels/avx512/unpack_b.h"
 
-/* acc of 16 rows goes on over one block, the j-th of the activations' group. */
-PN_INLINE __m512 block(pn_format_b f, const uint8_t *const *row, size_t off, const pn_q8b *x,
-                       size_t j, __m512 acc)
+/* t of 16 rows goes on over one block, the j-th of the activations' group. */
+PN_INLINE __m512 block(pn_format_b f, const uint8_t *const *row, size_t off, const pn_q8s *x,
+                       size_t j, __m512 t)
 {
     pn_block_b b;
     f.unpack(row, off, &b);
-    __m512i isum = _mm512_setzero_si512();
-    if (f.offset) // |sum| <= 32 * 127 is whole in its low 16 bits; the high ones meet a 0
-        isum = _mm512_dpwssd_epi32(isum, _mm512_set1_epi32(-f.offset & 0xffff),
-                                   pn_bcast32(x->sum + j));
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        isum = _mm512_dpbusd_epi32(isum, b.q[i], pn_bcast32(x->q + 32 * j + 4 * i));
-    const __m512 d_act = _mm512_set1_ps(x->d[j]), s = _mm512_cvtepi32_ps(isum);
-    if (!f.has_min)
-        return _mm512_fmadd_ps(_mm512_mul_ps(b.d, d_act), s, acc);
-    const __m512 asum = _mm512_cvtepi32_ps(pn_bcast32(x->sum + j));
-    return _mm512_fmadd_ps(d_act, _mm512_fmadd_ps(b.d, s, _mm512_mul_ps(b.m, asum)), acc);
+    const int8_t *const a = x->q + 32 * j;
+    __m512i lo = _mm512_setzero_si512(), hi = lo;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        lo = _mm512_dpbusd_epi32(lo, b.q[i], pn_bcast32(a + 4 * i));
+        hi = _mm512_dpbusd_epi32(hi, b.q[4 + i], pn_bcast32(a + 16 + 4 * i));
+    }
+    lo = _mm512_mullo_epi32(lo, pn_bcast32(x->s + 2 * j));
+    hi = _mm512_mullo_epi32(hi, pn_bcast32(x->s + 2 * j + 1));
+    __m512i isum = _mm512_add_epi32(lo, hi);
+    const __m512i asum = pn_bcast32(x->sum + j);
+    if (f.offset)
+        isum = _mm512_sub_epi32(isum, _mm512_mullo_epi32(asum, _mm512_set1_epi32(f.offset)));
+    t = _mm512_fmadd_ps(b.d, _mm512_cvtepi32_ps(isum), t);
+    return f.has_min ? _mm512_fmadd_ps(b.m, _mm512_cvtepi32_ps(asum), t) : t;
 }
 
 PN_INLINE void qmv_b(pn_format_b f, const void *w, size_t row_bytes, size_t n_row, const void *x,
                      size_t n, float *y)
 {
     const uint8_t *const w0 = w;
-    const pn_q8b *const xb = x;
     const size_t n_block = n / PN_QB, step = (16 * f.block_bytes + 63) / 64 * 64;
     const uintptr_t end = (uintptr_t)w0 + n_row * row_bytes;
     for (size_t ib = 0; ib < n_block; ib++)
@@ -40,11 +42,17 @@ PN_INLINE void qmv_b(pn_format_b f, const void *w, size_t row_bytes, size_t n_ro
     for (size_t r0 = 0; r0 < n_row; r0 += 16) {
         const uint8_t *row[16];
         pn_rows16_at(w0, row_bytes, r0, n_row, row);
-        const uintptr_t ahead = (uintptr_t)w0 + (r0 + 16) * row_bytes;
+        uintptr_t ahead = (uintptr_t)w0 + (r0 + 16) * row_bytes;
         __m512 acc = _mm512_setzero_ps();
-        for (size_t ib = 0; ib < n_block; ib++) {
-            pn_prefetch_ahead(ahead + ib * step, end, step);
-            acc = block(f, row, ib * f.block_bytes, xb + ib / PN_Q8B_GROUP, ib % PN_Q8B_GROUP, acc);
+        const pn_q8s *xs = x;
+        for (size_t ib = 0; ib < n_block; xs++) {
+            __m512 t = _mm512_setzero_ps();
+            const size_t left = n_block - ib, n_group = left < PN_Q8B_GROUP ? left : PN_Q8B_GROUP;
+            for (size_t j = 0; j < n_group; j++, ib++, ahead += step) {
+                pn_prefetch_ahead(ahead, end, step);
+                t = block(f, row, ib * f.block_bytes, xs, j, t);
+            }
+            acc = _mm512_fmadd_ps(_mm512_set1_ps(xs->d), t, acc);
         }
         pn_rows16_store(y, r0, n_row, acc);
     }

@@ -13,37 +13,50 @@
 /* As in the scalar level: where the sums leave the normal range. */
 enum {
     BITS_NOT_FINITE = 0x7f800000,
+    BITS_2_M113 = (127 - 113) << 23,
     BITS_2_M115 = (127 - 115) << 23,
     BITS_2_M119 = (127 - 119) << 23,
 };
 
-/* Lane j: the bits of max|x_i| over the 32 of group j. */
-static inline __m256i max_bits_of_groups(const float *x)
+/* Lane g: the bits of max|x_i| over the 16 of group g. */
+static inline __m512i max_bits_of_16(const float *x)
 {
     const __m512i mask = _mm512_set1_epi32(0x7fffffff);
-    __m512i t[8];
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; j++)
-        t[j] = _mm512_max_epu32(_mm512_and_si512(_mm512_loadu_si512(x + 32 * j), mask),
-                                _mm512_and_si512(_mm512_loadu_si512(x + 32 * j + 16), mask));
-    /* In lanes of 128 bits: dword i of the maxima comes from t[i], then from t[4 + i]. */
-    pn_lanes_transpose(t);
-    pn_lanes_transpose(t + 4);
-    const __m512i a = _mm512_max_epu32(_mm512_max_epu32(t[0], t[1]), _mm512_max_epu32(t[2], t[3]));
-    const __m512i b = _mm512_max_epu32(_mm512_max_epu32(t[4], t[5]), _mm512_max_epu32(t[6], t[7]));
-    const __m512i c = _mm512_max_epu32(_mm512_shuffle_i32x4(a, b, 0x44),
-                                       _mm512_shuffle_i32x4(a, b, 0xee)); // lanes a, a, b, b
-    const __m512i d = _mm512_max_epu32(c, _mm512_shuffle_i32x4(c, c, 0xb1));
-    return _mm512_castsi512_si256(_mm512_shuffle_i32x4(d, d, 0x08)); // lanes a, b
+    __m512i m[4]; /* lane L of 128 bits, dword i of m[k]: of group 4 k + i, four of its values */
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i t[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            t[i] = _mm512_and_si512(_mm512_loadu_si512(x + 64 * k + 16 * i), mask);
+        pn_lanes_transpose(t);
+        m[k] = _mm512_max_epu32(_mm512_max_epu32(t[0], t[1]), _mm512_max_epu32(t[2], t[3]));
+    }
+    const __m512i a = _mm512_max_epu32(_mm512_shuffle_i32x4(m[0], m[1], 0x88),
+                                       _mm512_shuffle_i32x4(m[0], m[1], 0xdd));
+    const __m512i b = _mm512_max_epu32(_mm512_shuffle_i32x4(m[2], m[3], 0x88),
+                                       _mm512_shuffle_i32x4(m[2], m[3], 0xdd));
+    return _mm512_max_epu32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-/* q_i = rne(x_i * is[i / 32]) of 256 values. NaN, only ever from a group that is not finite and has
+/* Lane j: the larger, or the sum, of the neighbours 2 j and 2 j + 1. */
+static inline __m256i max_of_two(__m512i v)
+{
+    return _mm512_cvtepi64_epi32(_mm512_max_epu32(v, _mm512_srli_epi64(v, 32)));
+}
+
+static inline __m256i sum_of_two(__m512i v)
+{
+    return _mm512_cvtepi64_epi32(_mm512_add_epi32(v, _mm512_srli_epi64(v, 32)));
+}
+
+/* q_i = rne(x_i * is[i / 16]) of 256 values. NaN, only ever from a group that is not finite and has
  * is = 0, becomes 0: its conversion is 2^31, whose low byte is kept. */
 static inline void round_all(const float *x, const float *is, int8_t *q)
 {
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
-        const __m512 p = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), _mm512_set1_ps(is[i / 2]));
+        const __m512 p = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), _mm512_set1_ps(is[i]));
         _mm_storeu_si128((void *)(q + 16 * i), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(p)));
     }
 }
@@ -62,10 +75,19 @@ static inline __m512i sums_of_16(const int8_t *q)
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), s);
 }
 
+/* Lanes 2 j and 2 j + 1: lane j. */
+static inline __m512i twice(__m256i v)
+{
+    return _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+        _mm512_castsi256_si512(v));
+}
+
 static void quantize_k(pn_q8k *b, const float *x)
 {
-    const __m256i bits = max_bits_of_groups(x);
-    const uint32_t max = _mm512_reduce_max_epu32(_mm512_zextsi256_si512(bits));
+    const __m512i bits16 = max_bits_of_16(x);
+    const uint32_t max = _mm512_reduce_max_epu32(bits16);
+    const __m256i bits = max_of_two(bits16);
     memset(b, 0, offsetof(pn_q8k, q));
     if (max < BITS_2_M115 || max >= BITS_NOT_FINITE) {
         memset(b->q, 0, sizeof b->q);
@@ -83,12 +105,11 @@ static void quantize_k(pn_q8k *b, const float *x)
     s = _mm256_mask_add_epi32(s, is_below, s, _mm256_set1_epi32(1));
     s = _mm256_min_epi32(_mm256_max_epi32(s, _mm256_set1_epi32(1)), _mm256_set1_epi32(16));
     _mm_storeu_si128((void *)b->s, _mm256_cvtepi32_epi16(s));
-    float is[8];
-    const __m256 ds = _mm256_mul_ps(_mm256_set1_ps(b->d), _mm256_cvtepi32_ps(s));
-    _mm256_storeu_ps(is, _mm256_div_ps(_mm256_set1_ps(1.0f), ds));
+    const __m512i s16 = twice(s);
+    float is[16];
+    const __m512 ds = _mm512_mul_ps(_mm512_set1_ps(b->d), _mm512_cvtepi32_ps(s16));
+    _mm512_storeu_ps(is, _mm512_div_ps(_mm512_set1_ps(1.0f), ds));
     round_all(x, is, b->q);
-    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    const __m512i s16 = _mm512_permutexvar_epi32(twice, _mm512_castsi256_si512(s));
     _mm256_storeu_si256((void *)b->bsum,
                         _mm512_cvtepi32_epi16(_mm512_mullo_epi32(sums_of_16(b->q), s16)));
 }
@@ -103,32 +124,73 @@ void pn_quantize_q8k_avx512(void *dst, const float *x, size_t n)
 /* 8 blocks of 32. */
 static void quantize_b(pn_q8b *b, const float *x)
 {
-    const __m256i bits = max_bits_of_groups(x);
+    const __m256i bits = max_of_two(max_bits_of_16(x));
     const __mmask8 is_finite = _mm256_cmplt_epu32_mask(bits, _mm256_set1_epi32(BITS_NOT_FINITE));
     const __mmask8 is_large = _mm256_cmpge_epu32_mask(bits, _mm256_set1_epi32(BITS_2_M119));
     const __mmask8 is_plain = is_finite & is_large;
-    float is[8];
+    float is[16];
     const __m256 v =
         _mm256_maskz_div_ps(is_plain, _mm256_set1_ps(127.0f), _mm256_castsi256_ps(bits));
-    _mm256_storeu_ps(is, v);
+    _mm512_storeu_si512(is, twice(_mm256_castps_si256(v)));
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
     const __m256 d = _mm256_maskz_div_ps(is_plain, _mm256_set1_ps(1.0f), v);
     _mm256_storeu_ps(b->d, _mm256_mask_mov_ps(nan, is_finite, d));
     round_all(x, is, b->q);
-    const __m512i s = sums_of_16(b->q);
-    const __m512i both = _mm512_add_epi32(s, _mm512_srli_epi64(s, 32));
-    _mm256_storeu_si256((void *)b->sum, _mm512_cvtepi64_epi32(both));
+    _mm256_storeu_si256((void *)b->sum, sum_of_two(sums_of_16(b->q)));
+}
+
+static void quantize_s(pn_q8s *b, const float *x)
+{
+    const __m512i bits = max_bits_of_16(x);
+    const uint32_t max = _mm512_reduce_max_epu32(bits);
+    memset(b, 0, offsetof(pn_q8s, q));
+    if (max < BITS_2_M113 || max >= BITS_NOT_FINITE) {
+        memset(b->q, 0, sizeof b->q);
+        b->d = pn_asf(max < BITS_2_M113 ? 0 : 0x7fc00000u);
+        _mm512_storeu_si512(b->s, _mm512_set1_epi32(1));
+        return;
+    }
+    const float amax = pn_asf(max), u = pn_div(64.0f, amax);
+    b->d = pn_div(amax, 8128.0f);
+    /* s = ceil(r), held within 1..64 */
+    const __m512 r = _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(u));
+    __m512i s = _mm512_cvttps_epi32(r);
+    const __mmask16 is_below = _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(s), r, _CMP_LT_OQ);
+    s = _mm512_mask_add_epi32(s, is_below, s, _mm512_set1_epi32(1));
+    s = _mm512_min_epi32(_mm512_max_epi32(s, _mm512_set1_epi32(1)), _mm512_set1_epi32(64));
+    _mm512_storeu_si512(b->s, s);
+    float is[16];
+    const __m512 ds = _mm512_mul_ps(_mm512_set1_ps(b->d), _mm512_cvtepi32_ps(s));
+    _mm512_storeu_ps(is, _mm512_div_ps(_mm512_set1_ps(1.0f), ds));
+    round_all(x, is, b->q);
+    const __m512i sums = _mm512_mullo_epi32(sums_of_16(b->q), s);
+    _mm256_storeu_si256((void *)b->sum, sum_of_two(sums));
+}
+
+/* Rows that are no multiple of 256 end with zeros: they change no maximum. */
+static const float *padded(float last[PN_QK], const float *x, size_t n_left)
+{
+    memcpy(last, x, n_left * sizeof *x);
+    memset(last + n_left, 0, (PN_QK - n_left) * sizeof *x);
+    return last;
 }
 
 void pn_quantize_q8b_avx512(void *dst, const float *x, size_t n)
 {
-    pn_q8b *const b = dst;
-    const size_t n_whole = n / PN_QK, n_left = n % PN_QK;
-    for (size_t ib = 0; ib < n_whole; ib++)
-        quantize_b(b + ib, x + ib * PN_QK);
-    if (n_left) {
-        float last[PN_QK] = { 0 };
-        memcpy(last, x + n_whole * PN_QK, n_left * sizeof *x);
-        quantize_b(b + n_whole, last);
-    }
+    pn_q8b *b = dst;
+    float last[PN_QK];
+    for (; n >= PN_QK; n -= PN_QK, x += PN_QK)
+        quantize_b(b++, x);
+    if (n)
+        quantize_b(b, padded(last, x, n));
+}
+
+void pn_quantize_q8s_avx512(void *dst, const float *x, size_t n)
+{
+    pn_q8s *b = dst;
+    float last[PN_QK];
+    for (; n >= PN_QK; n -= PN_QK, x += PN_QK)
+        quantize_s(b++, x);
+    if (n)
+        quantize_s(b, padded(last, x, n));
 }

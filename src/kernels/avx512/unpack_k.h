@@ -69,7 +69,7 @@ PN_INLINE void pn_head_q4_k(const uint8_t *const *row, size_t off, pn_head_k *h)
     h->mn[1] = pn_or_bits(pn_bits(v[3], -4, 0x0f), v[2], -2, 0x30);
 }
 
-PN_INLINE int pn_groups_in_order(int c, int i)
+PN_INLINE int pn_in_order(int c, int i)
 {
     return 2 * c + i;
 }
@@ -233,12 +233,12 @@ PN_INLINE void pn_chunk_q2_k(const uint8_t *const *row, size_t off, int c, pn_ca
 /* The formats, for PN_FORMAT_K(q4_k) and the like. */
 #define PN_FORMAT_K(name) ((pn_format_k)PN_FORMAT_##name)
 // clang-format off
-#define PN_FORMAT_q4_k    { 144, 32, false, 0,  15, pn_head_q4_k, pn_chunk_q4_k, pn_groups_in_order }
-#define PN_FORMAT_q5_k    { 176, 32, false, 0,  31, pn_head_q4_k, pn_chunk_q5_k, pn_groups_in_order }
-#define PN_FORMAT_iq4_xs  { 136, 32, true,  7, 240, pn_head_iq4_xs, pn_chunk_iq4_xs, pn_groups_in_order }
+#define PN_FORMAT_q4_k    { 144, 32, false, 0,  15, pn_head_q4_k, pn_chunk_q4_k, pn_in_order }
+#define PN_FORMAT_q5_k    { 176, 32, false, 0,  31, pn_head_q4_k, pn_chunk_q5_k, pn_in_order }
+#define PN_FORMAT_iq4_xs  { 136, 32, true,  7, 240, pn_head_iq4_xs, pn_chunk_iq4_xs, pn_in_order }
 #define PN_FORMAT_q6_k    { 210, 16, true,  5,  63, pn_head_q6_k, pn_chunk_q6_k, pn_groups_q6_k }
-#define PN_FORMAT_q3_k    { 110, 16, true,  2,   7, pn_head_q3_k, pn_chunk_q3_k, pn_groups_in_order }
-#define PN_FORMAT_q2_k    { 84, 16, false, 0,   3, pn_head_q2_k, pn_chunk_q2_k, pn_groups_in_order }
+#define PN_FORMAT_q3_k    { 110, 16, true,  2,   7, pn_head_q3_k, pn_chunk_q3_k, pn_in_order }
+#define PN_FORMAT_q2_k    { 84, 16, false, 0,   3, pn_head_q2_k, pn_chunk_q2_k, pn_in_order }
 // clang-format on
 
 #endif
