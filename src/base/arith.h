@@ -203,7 +203,7 @@ PN_FN float pn_silu(float x)
     return pn_div(x, pn_exp_plus1(-x));
 }
 
-/* log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|, for every x; gradual underflow. <= 1.25 ulp.
+/* log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|, for every x; gradual underflow. <= 1.26 ulp.
  * log(1 + u) = 2 atanh(u / (2 + u)): the quotient z is carried with its remainder zl and with what
  * the roundings of u and 2 + u left behind; z + z^3 p(z^2), p minimax of degree 4. */
 PN_FN float pn_softplus(float x)
