@@ -49,7 +49,9 @@ static void store_case(kt *t, pn_kv_type type, size_t head_dim, size_t i, int ex
     fill_normal(t, &v, exponent);
     if (exponent == 0 && kt_index(t, 4) == 0) {
         static const float bad[] = { INFINITY, -INFINITY, NAN, 65520.0f, -70000.0f, 1e30f };
-        ((float *)(kt_index(t, 2) ? k : v).ptr)[kt_index(t, head_dim)] = bad[kt_index(t, 6)];
+        const float x = bad[kt_index(t, 6)];
+        const size_t at = kt_index(t, head_dim);
+        ((float *)(kt_index(t, 2) ? k : v).ptr)[at] = x;
     }
     kt_buf_seal(&k);
     kt_buf_seal(&v);
@@ -104,7 +106,8 @@ static void tile_case(kt *t, pn_kv_type type, size_t n_step, size_t n_row)
     kt_buf got = kt_buf_new(ROWS * LDO * 4, 4), want = kt_buf_new(ROWS * LDO * 4, 4);
     fill_normal(t, &a, 0);
     for (size_t i = 0; i < n; i++) {
-        const float x = kt_scale2(kt_normal(t), -(int)kt_index(t, 18));
+        const int exponent = -(int)kt_index(t, 18);
+        const float x = kt_scale2(kt_normal(t), exponent);
         if (type == PN_KV_F16)
             ((uint16_t *)tile.ptr)[i] = pn_f2h(x);
         else
@@ -165,7 +168,8 @@ static void check_tile(kt *t, pn_kv_type type)
 /* A finite f16, 0 and subnormals included. */
 static uint16_t any_scale(kt *t)
 {
-    return pn_f2h(kt_scale2(fabsf(kt_normal(t)), -(int)kt_index(t, 26)));
+    const int exponent = -(int)kt_index(t, 26);
+    return pn_f2h(kt_scale2(fabsf(kt_normal(t)), exponent));
 }
 
 static void score_case(kt *t, size_t n_block, size_t n_row)

@@ -105,7 +105,8 @@ static void check_conv(kt *t)
     for (size_t i = 0; i < COUNT(taps); i++)
         for (size_t j = 0; j < COUNT(widths); j++)
             for (int again = 0; again < 3 && !kt_gave_up(t); again++) {
-                conv s = { .n_tok = kt_index(t, 12), .n_conv = taps[i], .c0 = kt_index(t, 20) };
+                conv s = { .n_tok = kt_index(t, 12), .n_conv = taps[i] };
+                s.c0 = kt_index(t, 20);
                 s.c1 = s.c0 + widths[j];
                 s.n_ch = s.c1 + kt_index(t, 20);
                 s.cut = kt_index(t, s.n_tok + 1);

@@ -66,7 +66,8 @@ static inline bool kt_gave_up(const kt *t)
     return t->n_fail_slot >= 4;
 }
 
-/* --- random numbers: the same sequence on every machine --- */
+/* --- random numbers: the same sequence on every machine ---
+ * as long as no expression draws two: C leaves the order of arguments and operands open. */
 uint64_t kt_rand(kt *t);
 size_t kt_index(kt *t, size_t n);           /* 0..n-1 */
 float kt_uniform(kt *t);                    /* -1..1, a multiple of 2^-23 */
