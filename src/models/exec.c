@@ -163,6 +163,8 @@ void pn_stage_begin(pn_exec *ex)
 
 void pn_stage_end(pn_exec *ex, pn_stage stage, double weight_bytes, double macs)
 {
+    if (ex->observe)
+        ex->observe(ex->observe_ctx, stage);
     if (!ex->profile)
         return;
     pn_stage_profile *const s = &ex->stages[stage];

@@ -37,6 +37,10 @@ struct pn_exec {
     uint8_t *scratch; /* [n_threads] of scratch_bytes, PN_ALIGN-aligned */
     size_t scratch_bytes;
     bool profile;
+    /* A test and debugging aid, NULL unless set after pn_exec_new: called on the caller's thread at
+     * the end of each stage of a pass, while the workspace (ws_impl) still holds what it made. */
+    void (*observe)(void *ctx, pn_stage stage);
+    void *observe_ctx;
     double stage_t0;
     pn_stage_profile stages[PN_STAGE_COUNT];
 };
@@ -46,7 +50,7 @@ static inline void *pn_exec_scratch(const pn_exec *ex, int ith)
     return ex->scratch + (size_t)ith * ex->scratch_bytes;
 }
 
-/* Brackets a stage; weight_bytes and macs are what its matrices read and multiply. */
+/* Brackets a stage and lets the observer see it; weight_bytes and macs are what its matrices read and multiply. */
 void pn_stage_begin(pn_exec *ex);
 void pn_stage_end(pn_exec *ex, pn_stage stage, double weight_bytes, double macs);
 
