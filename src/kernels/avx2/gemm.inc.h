@@ -307,30 +307,32 @@ PN_INLINE void group_b(pn_type type, const tile_b *t, const pn_q8s *const *x, in
     const int n_step = adds32(type) || steps16(type) > 4 ? 4 : steps16(type);
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k += n_step) {
+        const size_t is = 2 * i + k / 4;
         const int8_t *q[TILE_COLS];
         __m256i p[TILE_COLS][2], s[TILE_COLS];
 #pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
             q[c] = x[c]->q + 32 * i + 4 * k;
-            s[c] = HAS_DPBUSD ? _mm256_set1_epi32(x[c]->s[2 * i + k / 4])
-                              : _mm256_set1_epi16((short)x[c]->s[2 * i + k / 4]);
+            s[c] = _mm256_set1_epi16((short)x[c]->s[is]);
             p[c][0] = p[c][1] = _mm256_setzero_si256();
         }
-        if (adds32(type) && !HAS_DPBUSD) {
+        if (!adds32(type)) {
+            products16(t->q + 8 * i + k, n_step, q, nc, p);
+        } else if (HAS_DPBUSD) {
+            products32(t->q + 8 * i + k, n_step, q, s, nc, p);
+        } else {
             products32(t->q + 8 * i + k, n_step, q, s, nc, isum);
             continue;
         }
-        if (HAS_DPBUSD)
-            products32(t->q + 8 * i + k, n_step, q, s, nc, p);
-        else
-            products16(t->q + 8 * i + k, n_step, q, nc, p);
 #pragma GCC unroll 4
         for (int c = 0; c < nc; c++)
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++)
                 isum[c][h] = in_order(
-                    HAS_DPBUSD ? _mm256_add_epi32(isum[c][h], _mm256_mullo_epi32(p[c][h], s[c]))
-                               : madd16(isum[c][h], p[c][h], s[c]));
+                    adds32(type)
+                        ? _mm256_add_epi32(isum[c][h], _mm256_mullo_epi32(
+                                                           p[c][h], _mm256_set1_epi32(x[c]->s[is])))
+                        : madd16(isum[c][h], p[c][h], s[c]));
     }
 }
 
