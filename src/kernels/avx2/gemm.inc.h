@@ -201,7 +201,7 @@ PN_INLINE void products32(const uint8_t (*code)[TILE_ROWS][4], int n_k, const in
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
                 if (HAS_DPBUSD) {
-                    p[c][h] = madd8(p[c][h], w[h], a);
+                    p[c][h] = in_order(madd8(p[c][h], w[h], a));
                     continue;
                 }
                 /* The signs come from memory again: no register is left for them. */
