@@ -94,11 +94,10 @@ PN_INLINE bool has_min(pn_type type)
            type == PN_TYPE_Q4_1 || type == PN_TYPE_Q5_1;
 }
 
-/* Whether the integer sums of each 16 are scaled apart, by the superblock's scales or by those of
- * pn_q8s; of each 32, else. */
+/* Superblocks: whether a scale covers 16 weights, not 32. */
 PN_INLINE bool has_scale16(pn_type type)
 {
-    return type != PN_TYPE_Q4_K && type != PN_TYPE_Q5_K && type != PN_TYPE_IQ4_XS;
+    return type == PN_TYPE_Q2_K || type == PN_TYPE_Q3_K || type == PN_TYPE_Q6_K;
 }
 
 PN_INLINE size_t block_bytes(pn_type type)

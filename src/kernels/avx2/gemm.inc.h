@@ -149,11 +149,11 @@ PN_INLINE __m256i in_order(__m256i v)
     return v;
 }
 
-/* Whether products are added in int32 at once: by dpbusd, or because two of a signed type fill int16.
- * Where a scale covers 16 weights, multiplying int32 by it costs more than dpbusd saves. */
+/* Whether products are added in int32 at once: by dpbusd, or because two of a signed type fill an
+ * int16. */
 PN_INLINE bool adds32(pn_type type)
 {
-    return code_max(type) == 0 || (HAS_DPBUSD && !has_scale16(type));
+    return code_max(type) == 0 || HAS_DPBUSD;
 }
 
 /* How many k of four weights are added in int16 before widening, else. */
@@ -229,7 +229,7 @@ PN_INLINE void group_k(pn_type type, const tile_k *t, const pn_q8k *const *x, in
             p[c][0] = p[c][1] = _mm256_setzero_si256();
         }
         if (adds32(type))
-            products32(t->q + 8 * j, n_k, q, one, nc, p);
+            products32(t->q + 8 * j + k, n_k, q, one, nc, p);
         else
             products16(t->q + 8 * j + k, n_step, q, nc, p);
 #pragma GCC unroll 4
