@@ -85,6 +85,8 @@ run: setup-build
 $(O)/tests/%: $(O)/tests/%.o $(TEST_HELP) $(LIB)
 	$(CC) $(ALL_LDFLAGS) $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS) -o $@
 $(O)/tests/%.o: ALL_CFLAGS += -Itests
+$(O)/tests/unit/test_options: $(O)/tests/unit/test_options.o $(O)/src/cli/options.o $(LIB)
+	$(CC) $(ALL_LDFLAGS) $^ -lcmocka $(LDLIBS) -o $@
 
 $(O)/tests/fuzz/replay_%: $(O)/tests/fuzz/%.o $(O)/tests/fuzz/replay.o $(LIB)
 	$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
