@@ -17,6 +17,10 @@
 #include "kernels/avx512/gemm_tile.h"
 #include "kernels/avx512/unpack_k.h"
 
+enum {
+    NR = NR_MAX
+};
+
 typedef struct pn_step_k { /* one superblock of MR rows */
     __m512i q[64][MV];
     __m512 d[MV], dmin[MV];
@@ -225,7 +229,13 @@ PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, floa
     }
 }
 
-#define DEFINE(name) PN_DEFINE_GEMM(micro, unpack, step_bytes, PN_FORMAT_K, PN_QK, name)
+#define MICRO(name, nc) PN_DEFINE_MICRO(micro, PN_FORMAT_K, name, nc)
+#define DEFINE(name)                                                                      \
+    MICRO(name, 1)                                                                        \
+    MICRO(name, 2) MICRO(name, 3) MICRO(name, 4) MICRO(name, 5) MICRO(name, 6)            \
+        PN_DEFINE_GEMM(unpack, step_bytes, PN_FORMAT_K, PN_QK, name, micro_##name##_32x1, \
+                       micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4,     \
+                       micro_##name##_32x5, micro_##name##_32x6)
 DEFINE(q4_k)
 DEFINE(q5_k)
 DEFINE(q6_k)

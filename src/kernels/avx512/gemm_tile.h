@@ -1,17 +1,17 @@
-/* The avx512 level's gemm tile, 32 rows x up to 6 columns, and what makes a type's slot of it. */
+/* The avx512 level's gemm tile, 32 rows x a few columns, and what makes a type's slot of it. */
 #ifndef PN_KERNELS_AVX512_GEMM_TILE_H
 #define PN_KERNELS_AVX512_GEMM_TILE_H
 
 #include "kernels/avx512/avx512.h"
 #include "kernels/gemm_loop.h"
 
-/* 12 sums keep the two multiplying ports busy (8 are the least, at a latency of 4 cycles). Deeper
+/* 8 sums, 4 columns, are the least that keep two multiplying ports busy at a latency of 4. Deeper
  * slices than the first cache level holds cost nothing, as the tile is read in address order: 512
  * to 2048 weights ran alike (2-core Zen 5 VM, 2026-11-29). */
 enum {
     MV = 2,                 /* vectors of 16 rows */
     MR = 16 * MV,           /* rows of a tile */
-    NR = 6,                 /* its columns */
+    NR_MAX = 6,             /* its columns, where the family takes no fewer */
     TILE_DEPTH = 2048,      /* weights of a row: a tile of 92 KB at most, in the second level */
     STEP_BYTES_MAX = 11520, /* of a tile's 256 weights, any type */
     COLS_BY_QMV = 2,        /* up to here decode's kernel, column by column, is faster */
@@ -42,14 +42,8 @@ static inline void pn_gemm_tile_or_qmv(const pn_gemm_tile *t, pn_qmv_rows_fn *qm
         micro(format(name), tile, x, acc, n, is_first, nc);                                       \
     }
 
-/* gemm_<name>, from micro and unpack of the type's family. */
-#define PN_DEFINE_GEMM(micro, unpack, step, format, block, name)                                 \
-    PN_DEFINE_MICRO(micro, format, name, 1)                                                      \
-    PN_DEFINE_MICRO(micro, format, name, 2)                                                      \
-    PN_DEFINE_MICRO(micro, format, name, 3)                                                      \
-    PN_DEFINE_MICRO(micro, format, name, 4)                                                      \
-    PN_DEFINE_MICRO(micro, format, name, 5)                                                      \
-    PN_DEFINE_MICRO(micro, format, name, 6)                                                      \
+/* gemm_<name>, from the family's unpack and the micro-kernels of 1, 2, ... columns given last. */
+#define PN_DEFINE_GEMM(unpack, step, format, block, name, ...)                                   \
     static void unpack_##name(void *tile, const uint8_t *const *row, size_t n)                   \
     {                                                                                            \
         unpack(format(name), tile, row, n);                                                      \
@@ -64,9 +58,7 @@ static inline void pn_gemm_tile_or_qmv(const pn_gemm_tile *t, pn_qmv_rows_fn *qm
                                     .block_n = block,                                            \
                                     .block_bytes = format(name).block_bytes,                     \
                                     .unpack = unpack_##name,                                     \
-                                    .micro = { micro_##name##_32x1, micro_##name##_32x2,         \
-                                               micro_##name##_32x3, micro_##name##_32x4,         \
-                                               micro_##name##_32x5, micro_##name##_32x6 } };     \
+                                    .micro = { __VA_ARGS__ } };                                  \
         pn_gemm_tile_or_qmv(&tile, pn_qmv_##name##_avx512, w, row_bytes, n_row, x, y, n_col, n,  \
                             scratch);                                                            \
     }

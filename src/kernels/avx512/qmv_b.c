@@ -1,7 +1,7 @@
 /* Matrix times vector for the 32-weight types on the file's own layout, 16 rows at a time.
  *
- * Per block: 8 vpdpbusd, each 4 weights of 16 rows times 4 activations in all lanes; the sum of each
- * 16 times its sub-scale; one fma with rows in lanes. One more per 8 blocks (docs/NUMERICS.md).
+ * Per block: 8 vpdpbusd, each 4 weights of 16 rows times 4 activations in all lanes; the sum of
+ * each 16 times its sub-scale; one fma with rows in lanes. One more per 8 blocks: docs/NUMERICS.md.
  *
  * Registers: 8 to 12 of weights, 2 of sums, t, acc, d. Bound: memory. */
 #include "kernels/avx512/avx512.h"
