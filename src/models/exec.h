@@ -50,7 +50,8 @@ static inline void *pn_exec_scratch(const pn_exec *ex, int ith)
     return ex->scratch + (size_t)ith * ex->scratch_bytes;
 }
 
-/* Brackets a stage and lets the observer see it; weight_bytes and macs are what its matrices read and multiply. */
+/* Brackets a stage, at whose end the observer sees it; weight_bytes and macs are what its matrices
+ * read and multiply. */
 void pn_stage_begin(pn_exec *ex);
 void pn_stage_end(pn_exec *ex, pn_stage stage, double weight_bytes, double macs);
 
