@@ -54,7 +54,7 @@ static void run(const pn_kernels *k, const input *in, uint8_t *act, float *y)
         if (in->info->act == PN_ACT_F32)
             memcpy(a, x, in->act_bytes);
         else
-            (in->info->act == PN_ACT_Q8K ? k->quantize_q8k : k->quantize_q8b)(a, x, in->n);
+            (in->info->act == PN_ACT_Q8K ? k->quantize_q8k : k->quantize_q8s)(a, x, in->n);
         xs[c] = a;
         ys[c] = y + c * in->n_row;
     }
