@@ -66,7 +66,7 @@ typedef void pn_conv_silu_fn(float *y, const float *x, float *window, const floa
                              size_t n_ch, size_t n_conv, size_t c0, size_t c1);
 
 /* The gated delta rule of one V-head over n_tok tokens.
- *   state [n_k][n_v] row-major, updated; n_k = n_v = S in this architecture, any multiple of 4.
+ *   state [n_k][n_v] row-major, updated; n_k = n_v = S in this architecture.
  *   q, k: token t's vector at t * qk_stride, n_k floats, L2-normalised; v at t * v_stride;
  *   g (log decay) and beta at t * gate_stride; y at t * y_stride, n_v floats.
  *   S' = e^g S; pred_j and y_j: 4 fma chains over i mod 4, (a0 + a1) + (a2 + a3);

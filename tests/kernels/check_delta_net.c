@@ -326,8 +326,10 @@ static void check_delta(kt *t)
 {
     if (!kt_begin(t, KT_SLOT(delta_rule), "delta_rule"))
         return;
-    static const size_t n_ks[] = { 4, 8, 12, 64, 128, 256, 260 };
-    static const size_t n_vs[] = { 4, 8, 12, 16, 20, 28, 32, 36, 44, 48, 60, 64, 68, 128, 132 };
+    static const size_t n_ks[] = { 1, 3, 4, 8, 12, 30, 64, 128, 256, 260 };
+    static const size_t n_vs[] = {
+        1, 3, 4, 8, 12, 16, 20, 28, 32, 36, 44, 48, 60, 64, 68, 128, 132
+    };
     static const size_t n_toks[] = { 1, 2, 3, 5, 17 };
     const int n_case = t->is_soak ? 3000 : 150;
     for (int i = 0; i < n_case && !kt_gave_up(t); i++) {

@@ -42,8 +42,7 @@ static float delta_step(float *state, size_t n_v, const float *q, const float *k
     return (out[0] + out[1]) + (out[2] + out[3]);
 }
 
-static pn_delta_rule_fn delta_rule;
-static void delta_rule(const pn_delta_args *a)
+void pn_delta_rule_scalar(const pn_delta_args *a)
 {
     for (size_t t = 0; t < a->n_tok; t++) {
         const float decay = pn_exp(a->g[t * a->gate_stride]), beta = a->beta[t * a->gate_stride];
@@ -58,5 +57,5 @@ static void delta_rule(const pn_delta_args *a)
 void pn_delta_net_init_scalar(pn_kernels *k)
 {
     k->conv_silu = conv_silu;
-    k->delta_rule = delta_rule;
+    k->delta_rule = pn_delta_rule_scalar;
 }

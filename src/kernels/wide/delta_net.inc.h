@@ -13,6 +13,7 @@
 #ifndef PN_KERNELS_WIDE_DELTA_NET_INC_H
 #define PN_KERNELS_WIDE_DELTA_NET_INC_H
 
+#include "kernels/scalar/scalar.h"
 #include "kernels/wide/wide.h"
 
 enum {
@@ -237,6 +238,10 @@ static void delta_rule(const pn_delta_args *a)
 {
     if (!a->n_tok)
         return;
+    if (a->n_k % 4) { /* no published model: the four chains end unevenly */
+        pn_delta_rule_scalar(a);
+        return;
+    }
     size_t j = 0;
     for (; j + N_BLOCK <= a->n_v && a->n_k <= N_PACKED; j += N_BLOCK)
         delta_block_full(a, j);
