@@ -3,7 +3,8 @@
  *
  * Every function takes the type as a constant and is inlined, so that the switches vanish. A code
  * is what a dot product multiplies: unsigned and at most code_max(type), where the weight is
- * code - code_offset(type); or, where code_max is 0, the signed weight itself. Layouts: blocks.h. */
+ * code - code_offset(type); or, where code_max is 0, the signed weight itself. Layouts:
+ * quant/blocks.h. */
 #ifndef PN_KERNELS_AVX2_CODES_INC_H
 #define PN_KERNELS_AVX2_CODES_INC_H
 

@@ -7,7 +7,16 @@
  *
  * Eight rows at a time, block by block: their eight registers of partial sums are reduced at once,
  * which leaves rows in lanes for the float step. The eight rows are one contiguous stretch of the
- * file, and so are the next eight: those are prefetched in the order of their addresses. */
+ * file, and so are the next eight: those are prefetched in the order of their addresses. (Rows one
+ * after another with parked sums, as in qmv_k.inc.h, gave 13 GB/s where this gives 33: small blocks
+ * leave too little work per parked register.) Registers: 8 sums, 2 for d and m, code, activations.
+ *
+ * Bytes moved per output: the row. Bound: memory for Q8_0, the vector units for the others. GB/s of
+ * 2 threads from memory, rows of 2048, where plain reading gave 52, avx2 / avxvnni, and in cache on
+ * one:
+ *   Q8_0 58 / 52, 56 / 71   Q4_0 47 / 47, 26 / 29   Q4_1 45 / 45, 26 / 28   Q5_0 38 / 42, 20 / 22
+ *   Q5_1 39 / 39, 21 / 22   IQ4_NL 36 / 41, 19 / 22   MXFP4 35 / 38, 19 / 20
+ * (2-core Zen 5 VM, 2026-11-29, CPU time). */
 #ifndef PN_KERNELS_AVX2_QMV_B_INC_H
 #define PN_KERNELS_AVX2_QMV_B_INC_H
 
