@@ -135,11 +135,12 @@ PN_INLINE void micro(pn_format_b f, const void *tile, const void *const *x, floa
 }
 
 #define MICRO(name, nc) PN_DEFINE_MICRO(micro, PN_FORMAT_B, name, nc)
-#define DEFINE(name)                                                                      \
-    MICRO(name, 1)                                                                        \
-    MICRO(name, 2) MICRO(name, 3) MICRO(name, 4)                                          \
-        PN_DEFINE_GEMM(unpack, step_bytes, PN_FORMAT_B, PN_QB, name, micro_##name##_32x1, \
-                       micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4)
+// clang-format off
+#define DEFINE(name)                                                                               \
+    MICRO(name, 1) MICRO(name, 2) MICRO(name, 3) MICRO(name, 4)                                    \
+    PN_DEFINE_GEMM(unpack, step_bytes, PN_FORMAT_B, PN_QB, name, micro_##name##_32x1,              \
+                   micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4)
+// clang-format on
 DEFINE(q8_0)
 DEFINE(q4_0)
 DEFINE(q4_1)

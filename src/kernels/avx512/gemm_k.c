@@ -54,6 +54,7 @@ PN_INLINE void unpack_step(pn_format_k f, const uint8_t *const *row, size_t off,
     pn_head_k h;
     f.head(row, off, &h);
     const __m512i *const mn = f.is_signed ? h.sc : h.mn;
+    const int n_group = f.group == 32 ? 8 : 16;
     t->d[v] = h.d;
     t->dmin[v] = f.is_signed ? _mm512_setzero_ps() : h.dmin;
 #pragma GCC unroll 8
@@ -69,7 +70,7 @@ PN_INLINE void unpack_step(pn_format_k f, const uint8_t *const *row, size_t off,
     }
     if (!is_narrow(f))
 #pragma GCC unroll 16
-        for (int g = 0; g < 256 / f.group; g++)
+        for (int g = 0; g < n_group; g++)
             t->sc[g][v] = pn_byte32(h.sc[g / 4], g % 4, f.is_signed);
     pn_carry_k carry;
 #pragma GCC unroll 4
@@ -237,12 +238,13 @@ PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, floa
 }
 
 #define MICRO(name, nc) PN_DEFINE_MICRO(micro, PN_FORMAT_K, name, nc)
-#define DEFINE(name)                                                                      \
-    MICRO(name, 1)                                                                        \
-    MICRO(name, 2) MICRO(name, 3) MICRO(name, 4) MICRO(name, 5) MICRO(name, 6)            \
-        PN_DEFINE_GEMM(unpack, step_bytes, PN_FORMAT_K, PN_QK, name, micro_##name##_32x1, \
-                       micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4,     \
-                       micro_##name##_32x5, micro_##name##_32x6)
+// clang-format off
+#define DEFINE(name)                                                                               \
+    MICRO(name, 1) MICRO(name, 2) MICRO(name, 3) MICRO(name, 4) MICRO(name, 5) MICRO(name, 6)      \
+    PN_DEFINE_GEMM(unpack, step_bytes, PN_FORMAT_K, PN_QK, name, micro_##name##_32x1,              \
+                   micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4,                  \
+                   micro_##name##_32x5, micro_##name##_32x6)
+// clang-format on
 DEFINE(q4_k)
 DEFINE(q5_k)
 DEFINE(q6_k)
