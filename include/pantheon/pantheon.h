@@ -55,6 +55,8 @@ typedef struct pn_model_info {
     int n_embd, n_vocab;
     int n_ctx_train;     /* context_length, times the scaling factor where one is in force */
     size_t weight_bytes; /* bytes of the tensors that the trunk reads */
+    size_t lookup_bytes; /* of those, token_embd where it is not the head too: rows are looked up
+                            one by one, the rest of it never becomes resident */
     size_t active_bytes; /* of those, read for one decoded token: trunk, chosen experts, head */
     double active_macs;  /* multiply-adds of one decoded token, attention over the past apart */
 } pn_model_info;

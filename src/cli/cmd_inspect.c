@@ -198,7 +198,8 @@ static pn_status fill(report *r, const pn_cli_opts *opts, pn_err *err)
 
 static size_t total_bytes(const need *n)
 {
-    return n->info.weight_bytes + n->model + n->workspace + n->recurrent + n->kv;
+    return n->info.weight_bytes - n->info.lookup_bytes + n->model + n->workspace + n->recurrent +
+           n->kv;
 }
 
 static void print_need(const need *n, const pn_cli_opts *opts)
@@ -207,7 +208,7 @@ static void print_need(const need *n, const pn_cli_opts *opts)
         const char *label;
         size_t bytes;
     } lines[] = {
-        { "weights, mapped", n->info.weight_bytes },
+        { "weights, mapped", n->info.weight_bytes - n->info.lookup_bytes },
         { "tables", n->model },
         { "workspace", n->workspace },
         { "recurrent state", n->recurrent },
@@ -218,6 +219,9 @@ static void print_need(const need *n, const pn_cli_opts *opts)
            (double)n->info.active_bytes / 1e9, n->info.active_macs / 1e9);
     printf("memory for one sequence of %d positions (%s keys and values, %d threads, batch %d)\n",
            n->n_ctx, opts->kv_type, n->n_threads, n->n_batch);
+    if (n->info.lookup_bytes)
+        printf("  (token_embd, %zu bytes, is mapped too; only rows that are looked up count)\n",
+               n->info.lookup_bytes);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         printf("  %-18s %16zu bytes %10.1f MiB\n", lines[i].label, lines[i].bytes,
                (double)lines[i].bytes / 1048576.0);
@@ -232,7 +236,8 @@ static void json_need(pn_jw *w, const need *n, const pn_cli_opts *opts)
     pn_jw_str(w, "kv_type", opts->kv_type);
     pn_jw_int(w, "n_threads", n->n_threads);
     pn_jw_int(w, "n_batch", n->n_batch);
-    pn_jw_uint(w, "weight_bytes", n->info.weight_bytes);
+    pn_jw_uint(w, "weight_bytes", n->info.weight_bytes - n->info.lookup_bytes);
+    pn_jw_uint(w, "lookup_bytes", n->info.lookup_bytes);
     pn_jw_uint(w, "model_bytes", n->model);
     pn_jw_uint(w, "workspace_bytes", n->workspace);
     pn_jw_uint(w, "recurrent_bytes", n->recurrent);

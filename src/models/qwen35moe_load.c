@@ -457,6 +457,7 @@ static pn_status find_tensors(pn_model *model, pn_qwen35moe *m, const pn_load_op
     model->info.weight_bytes = (size_t)(fi.trunk_bytes + fi.expert_bytes) +
                                m->token_embd.mat_bytes - m->token_embd.row_bytes -
                                (m->output.data == m->token_embd.data ? m->output.mat_bytes : 0);
+    model->info.lookup_bytes = m->output.data == m->token_embd.data ? 0 : m->token_embd.mat_bytes;
     model->info.active_bytes = (size_t)(fi.trunk_bytes + fi.expert_bytes * share);
     model->info.active_macs = fi.trunk_macs + fi.expert_macs * share;
     return PN_OK;
