@@ -70,8 +70,8 @@ _Static_assert(sizeof(pn_q8b) == 320, "pn_q8b: five cache lines");
 /* 256 activations for the 32-weight types: x_i ~ d * s[i/16] * q[i]. The integer sub-scale (1..64)
  * per 16 activations leaves about half the rounding noise of one scale per 32 (docs/NUMERICS.md).
  * Where n is no multiple of 256 the last group is filled with s = 1, sum = 0, q = 0.
- * -127 <= q <= 127. A group with max|x| < 2^-113 has d = 0, s = 1, q = 0; one that is not finite has
- * d = NaN, s = 1, q = 0. */
+ * -127 <= q <= 127. A group with max|x| < 2^-113 has d = 0, s = 1, q = 0; one that is not finite
+ * has d = NaN, s = 1, q = 0. */
 typedef struct pn_q8s {
     int32_t s[16];             /* sub-scale of each 16: ceil(64 * max|x_j| / max|x|), 1..64 */
     int32_t sum[PN_Q8B_GROUP]; /* per 32: the q of each 16 times their sub-scale, summed */
@@ -97,7 +97,8 @@ const pn_type_info *pn_type_get(uint32_t type);
 /* "F32 F16 ...": the supported names, for error messages. */
 const char *pn_type_supported_names(void);
 
-/* Activation bytes for n values: n floats, or whole pn_q8k / pn_q8b / pn_q8s structs. 0 for PN_ACT_NONE. */
+/* Activation bytes for n values: n floats, or whole pn_q8k / pn_q8b / pn_q8s structs; 0 for
+ * PN_ACT_NONE. */
 size_t pn_act_bytes(pn_act_kind kind, size_t n);
 
 /* A matrix, or a stack of n_mat of them (experts), zero-copy in the mapped file.

@@ -15,7 +15,7 @@ void pn_delta_net_init_scalar(pn_kernels *k);
 
 pn_quantize_fn pn_quantize_q8k_scalar, pn_quantize_q8b_scalar, pn_quantize_q8s_scalar;
 
-/* Also what the vector levels call for the shapes that they do not lay out (n_k no multiple of 4). */
+/* Also what the vector levels call for shapes that they do not lay out (n_k no multiple of 4). */
 pn_delta_rule_fn pn_delta_rule_scalar;
 
 /* Defines a type's gemm and its one-column case by loop(unpack, block_bytes, w, ...): the same code
