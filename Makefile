@@ -1,22 +1,32 @@
-# The only build file. `make run` and `make test` install what is missing, build and do what they say.
-#   BUILD=release (default) | debug | asan | tsan     chooses flags for any target
-#   O=DIR                                             where objects go (default build/$(BUILD))
-BUILD ?= release
-O     ?= build/$(BUILD)
-BIN   := $(if $(filter build/release,$(O)),build/pantheon,$(O)/pantheon)
+# The only build file. `make help` lists the targets; `make run` and `make test` install what is
+# missing, build, and do what they say.
+#   BUILD=release (default) | debug | asan | tsan    flags, for any target; each in build/$(BUILD)
+#   O=DIR   where objects go      V=1   show whole commands      JOBS=N   at a time (default: cores)
+BUILD  ?= release
+O      ?= build/$(BUILD)
+BIN    := $(if $(filter build/release,$(O)),build/pantheon,$(O)/pantheon)
 PREFIX ?= /usr/local
-CC    := gcc
-AR    ?= ar
-V_MAJOR := 0
+CC     := gcc
+CXX    := g++
+AR     ?= ar
+JOBS   ?= $(shell nproc)
+VERSION := $(shell sed -n 's/^.define PN_VERSION "\([^"]*\)".*/\1/p' include/pantheon/base.h)
+V_MAJOR := $(firstword $(subst ., ,$(VERSION)))
+Q      := $(if $(V),,@)
+say     = @$(if $(V),:,printf '  %-6s %s\n' $(1) $(2))
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(JOBS) --no-print-directory
+endif
 
+# --- flags --------------------------------------------------------------------------------------
 WARN  := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes $(if $(CI),-Werror)
 # One arithmetic: no contraction that the source does not ask for, never -ffast-math.
 ARITH := -ffp-contract=off -fno-math-errno -fno-trapping-math
 BASE  := -std=c17 -D_GNU_SOURCE -Iinclude -Isrc -fPIC -fvisibility=hidden -pthread -g $(ARITH) $(WARN)
 FLAGS_release := -O3 -fno-plt
 FLAGS_debug   := -O1 -DPN_DEBUG -fno-omit-frame-pointer
-FLAGS_asan    := -O1 -DPN_DEBUG -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
-FLAGS_tsan    := -O1 -DPN_DEBUG -fno-omit-frame-pointer -fsanitize=thread
+FLAGS_asan    := $(FLAGS_debug) -fsanitize=address,undefined -fno-sanitize-recover=undefined
+FLAGS_tsan    := $(FLAGS_debug) -fsanitize=thread
 FLAGS_fuzz    := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 ALL_CFLAGS  = $(BASE) $(FLAGS_$(BUILD)) $(CFLAGS)
 ALL_LDFLAGS = $(FLAGS_$(BUILD)) -pthread $(LDFLAGS)
@@ -33,6 +43,7 @@ NOT_BUILT := $(if $(filter x86_64,$(ARCH)),src/kernels/neon/%,src/kernels/avx%)
 ISA_MORE := $(if $(filter fuzz,$(BUILD)),-fno-sanitize=undefined)
 isa_flags = $(foreach d,avx2 avxvnni avx512,$(if $(findstring src/kernels/$(d)/,$(1)),$(ISA_$(d)) $(ISA_MORE)))
 
+# --- sources, found by folder -------------------------------------------------------------------
 LIB_SRC := $(filter-out $(NOT_BUILT),$(wildcard src/base/*.c src/gguf/*.c src/quant/*.c src/kernels/*.c \
              src/kernels/*/*.c src/tokenizer/*.c src/chat/*.c src/sampling/*.c src/models/*.c \
              src/engine/*.c src/tools/*.c))
@@ -41,93 +52,185 @@ LIB_OBJ := $(LIB_SRC:%.c=$(O)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(O)/%.o)
 LIB     := $(O)/libpantheon.a
 SO      := $(O)/libpantheon.so.$(V_MAJOR)
-
-TEST_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/test_*.c)
-TEST_BIN := $(TEST_SRC:%.c=$(O)/%)
-TEST_HELP := $(patsubst %.c,$(O)/%.o,$(wildcard tests/support/*.c))
-FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-# The kernel tests but for those with cmocka: one program, which runs where no test library is.
-KERNEL_TEST := $(O)/tests/kernels/test_kernels
+# The kernel tests without cmocka: one program, which runs where no test library is.
+KERNEL_TEST     := $(O)/tests/kernels/test_kernels
 KERNEL_TEST_OBJ := $(patsubst %.c,$(O)/%.o,$(wildcard tests/kernels/[!t]*.c) tests/kernels/test_kernels.c)
-REPLAY_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/tests/fuzz/replay_%)
-
-.PHONY: all run test test-c test-py setup-build setup-test
-all: $(BIN) $(SO)
+TEST_SRC  := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/test_*.c)
+TEST_HELP := $(patsubst %.c,$(O)/%.o,$(wildcard tests/support/*.c))
+FUZZ_SRC  := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ      := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%)
+HEADERS   := $(filter-out %.inc.h,$(shell find include src -name '*.h' | sort))
+ALL_C     := $(shell find include src tests -name '*.[ch]' | sort)
 
 # --- compile ------------------------------------------------------------------------------------
+.PHONY: all clean
+all: $(BIN) $(SO)
+
 $(O)/%.o: %.c Makefile
+	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(call isa_flags,$<) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(ALL_CFLAGS) $(call isa_flags,$<) -MMD -MP -c $< -o $@
 
 $(LIB): $(LIB_OBJ)
+	$(call say,AR,$@)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
 
 $(SO): $(LIB_OBJ)
-	$(CC) -shared -Wl,-soname,libpantheon.so.$(V_MAJOR) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
 
 $(BIN): $(CLI_OBJ) $(LIB)
+	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) $(CLI_OBJ) $(LIB) $(LDLIBS) $(CLI_LDLIBS) -o $@
+	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) $(CLI_LDLIBS) -o $@
 
-# --- run ----------------------------------------------------------------------------------------
-setup-build:
-	@scripts/setup build
-setup-test:
-	@scripts/setup test
+clean:
+	rm -rf build
+
+# --- run, install -------------------------------------------------------------------------------
+.PHONY: run install setup-%
+setup-%:
+	@scripts/setup $*
 
 run: setup-build
-	@$(MAKE) --no-print-directory all
-	$(BIN) run -p "What is the capital of France?"
+	@$(MAKE) all
+	@echo '$$ $(BIN) run --temp 0 -p "What is the capital of France?"'
+	@$(BIN) run --temp 0 -p "What is the capital of France?"
+	@echo 'Chat: $(BIN) run    a real model: $(BIN) run -m FILE.gguf    all commands: $(BIN) --help'
 
-# --- tests --------------------------------------------------------------------------------------
+install: all
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/pkgconfig include/pantheon share/pantheon)
+	install -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/pantheon
+	install -m 644 $(LIB) $(SO) $(DESTDIR)$(PREFIX)/lib
+	ln -sf $(notdir $(SO)) $(DESTDIR)$(PREFIX)/lib/libpantheon.so
+	install -m 644 include/pantheon/*.h $(DESTDIR)$(PREFIX)/include/pantheon
+	install -m 644 models/*.gguf $(DESTDIR)$(PREFIX)/share/pantheon
+	printf 'prefix=%s\nName: pantheon\nDescription: inference of qwen35moe models, bit for bit\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lpantheon\nLibs.private: $(LDLIBS) -pthread\n' \
+	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/pantheon.pc
+
+# --- tests: docs/TESTING.md ---------------------------------------------------------------------
+# Each program's run is a target, so that -j runs them side by side; it prints its closing line, and
+# all it said when it fails. SEED=, SOAK=1 and the like reach the tests as environment.
+.PHONY: test test-all test-c test-short test-py check-kernels check-headers lint format soak
+# ThreadSanitizer of gcc 12 does not know all places that randomized addresses may have.
+RUN := $(if $(filter tsan,$(BUILD)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
+SHORT := unit/test_base unit/test_gguf unit/test_json unit/test_chat unit/test_sampling unit/test_tokenizer
+
 # Tests link the static library, so they may call what is hidden in the shared one.
-$(O)/tests/%: $(O)/tests/%.o $(TEST_HELP) $(LIB)
-	$(CC) $(ALL_LDFLAGS) $< $(TEST_HELP) $(LIB) -lcmocka $(LDLIBS) -o $@
 $(O)/tests/%.o: ALL_CFLAGS += -Itests
-$(O)/tests/unit/test_options: $(O)/tests/unit/test_options.o $(O)/src/cli/options.o $(LIB)
-	$(CC) $(ALL_LDFLAGS) $^ -lcmocka $(LDLIBS) -o $@
-
-$(O)/tests/fuzz/replay_%: $(O)/tests/fuzz/%.o $(O)/tests/fuzz/replay.o $(LIB)
-	$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
-
+$(O)/tests/%: $(O)/tests/%.o $(TEST_HELP) $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(LIB) -lcmocka $(LDLIBS) -o $@
+$(O)/tests/unit/test_options: $(O)/src/cli/options.o
 $(KERNEL_TEST): $(KERNEL_TEST_OBJ) $(LIB)
-	$(CC) $(ALL_LDFLAGS) $^ -lm -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) $^ -lm -o $@
+$(O)/tests/fuzz/replay_%: $(O)/tests/fuzz/fuzz_%.o $(O)/tests/fuzz/replay.o $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
+
+run_test = @if $(RUN) $(1) > $(1).log 2>&1; then echo "$(2): $$(tail -n 1 $(1).log)"; \
+	  else cat $(1).log; echo "$(2): FAILED; to repeat: $(RUN) $(1)"; exit 1; fi
+TEST_RUN := $(TEST_SRC:tests/%.c=run-%)
+.PHONY: $(TEST_RUN)
+$(TEST_RUN): run-%: $(O)/tests/%
+	$(call run_test,$<,tests/$*)
+replay-%: $(O)/tests/fuzz/replay_%
+	$(Q)$< tests/fuzz/corpus/$*
 
 test: setup-test
-	@$(MAKE) --no-print-directory test-c
-	@$(MAKE) --no-print-directory aarch64
+	@$(MAKE) test-all
+test-all: lint test-c test-py $(if $(filter release,$(BUILD)),aarch64)
+test-c: $(TEST_RUN) $(addprefix replay-,$(FUZZ))
+# What CI runs under the sanitizers.
+test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ)) test-py
 
-test-c: $(TEST_BIN) $(REPLAY_BIN)
-	@for t in $(TEST_BIN); do echo "== $$t"; $$t || exit 1; done
-	@for t in $(REPLAY_BIN); do echo "== $$t"; $$t tests/fuzz/corpus/$${t##*replay_fuzz_} || exit 1; done
+# Programs from outside, by pytest in a venv of its own. ARGS='-k name' chooses.
+VENV := build/venv/$(shell cksum < tests/py/requirements.txt | cut -d ' ' -f 1)
+$(VENV)/ok:
+	$(call say,VENV,$@)
+	@rm -rf build/venv && python3 -m venv $(VENV)
+	@$(VENV)/bin/pip install -q --disable-pip-version-check -r tests/py/requirements.txt && touch $@
+test-py: all $(VENV)/ok
+	@PANTHEON=$(BIN) BUILD=$(BUILD) $(RUN) $(VENV)/bin/pytest -q tests/py $(if $(SOAK),,-m 'not soak') $(ARGS)
 
-# SEED=n repeats a run, BENCH=1 times the kernels, SOAK=1 runs full products; ONLY=text, ISA=name choose.
-.PHONY: check-kernels aarch64
 check-kernels: $(KERNEL_TEST)
-	@SEED=$(SEED) BENCH=$(BENCH) SOAK=$(SOAK) ONLY=$(ONLY) ISA=$(ISA) $(KERNEL_TEST)
+	@$(KERNEL_TEST)
 
 # The library and the kernel tests for aarch64, run under qemu: the same bits as here, by their digest.
+.PHONY: aarch64
 AARCH64 := $(O)/aarch64
 aarch64: $(KERNEL_TEST)
-	@$(MAKE) --no-print-directory CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar O=$(AARCH64) BUILD=release \
-	  CFLAGS="-idirafter /usr/include" LDFLAGS=-static $(AARCH64)/libpantheon.a $(AARCH64)/tests/kernels/test_kernels
-	SEED=1 ISA=scalar $(KERNEL_TEST) > $(AARCH64)/here.txt || { cat $(AARCH64)/here.txt; exit 1; }
-	SEED=1 qemu-aarch64 $(AARCH64)/tests/kernels/test_kernels > $(AARCH64)/there.txt || { cat $(AARCH64)/there.txt; exit 1; }
-	diff $(AARCH64)/here.txt $(AARCH64)/there.txt && tail -1 $(AARCH64)/there.txt
+	@$(MAKE) CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar O=$(AARCH64) BUILD=release LDFLAGS=-static \
+	  CFLAGS="-idirafter /usr/include" $(AARCH64)/libpantheon.a $(AARCH64)/tests/kernels/test_kernels
+	@env -u SOAK SEED=1 ISA=scalar $(KERNEL_TEST) > $(AARCH64)/here.txt || { cat $(AARCH64)/here.txt; exit 1; }
+	@env -u SOAK SEED=1 qemu-aarch64 $(AARCH64)/tests/kernels/test_kernels > $(AARCH64)/there.txt || { cat $(AARCH64)/there.txt; exit 1; }
+	@diff $(AARCH64)/here.txt $(AARCH64)/there.txt && echo "aarch64: the same $$(tail -n 1 $(AARCH64)/there.txt)"
 
-# --- fuzzing: clang's libFuzzer with sanitizers; `make fuzz` runs every target FUZZ_TIME seconds -----
+# Every header compiles alone as C17, the public ones as C++17 too.
+check-headers:
+	@$(foreach h,$(HEADERS),echo '#include "$(CURDIR)/$(h)"' | \
+	  $(CC) $(BASE) -Werror $(call isa_flags,$(h)) -fsyntax-only -x c - &&) \
+	$(foreach h,$(wildcard include/pantheon/*.h),echo '#include "$(h:include/%=%)"' | \
+	  $(CXX) -std=c++17 -Iinclude -Wall -Wextra -Werror -fsyntax-only -x c++ - &&) \
+	echo "headers: $(words $(HEADERS)) compile alone"
+
+# clang-format 14 decides; other versions break lines elsewhere, so they only warn.
+lint: check-headers
+	@python3 scripts/tidy.py && echo "tidy: clean"
+	@if clang-format --version | grep -q 'version 14'; then clang-format --dry-run -Werror $(ALL_C) && echo "format: clean"; \
+	else echo "format: SKIPPED, clang-format 14 is not here"; fi
+format:
+	clang-format -i $(ALL_C)
+
+# --- fuzzing: clang's libFuzzer with sanitizers; `make fuzz` runs every target FUZZ_TIME seconds ---
 FUZZ_TIME ?= 600
 .PHONY: fuzz
-fuzz: $(FUZZ_SRC:tests/fuzz/fuzz_%.c=fuzz-%)
+fuzz: $(addprefix fuzz-,$(FUZZ))
 # What is found goes to build/fuzz; crashes are kept there too and move into the corpus with their fix.
-fuzz-%: setup-test
-	@$(MAKE) --no-print-directory BUILD=fuzz CC=clang build/fuzz/tests/fuzz/fuzz_$*
+fuzz-%: setup-fuzz
+	@$(MAKE) BUILD=fuzz O=build/fuzz CC=clang build/fuzz/tests/fuzz/fuzz_$*
 	@mkdir -p build/fuzz/found/$*
 	build/fuzz/tests/fuzz/fuzz_$* -max_total_time=$(FUZZ_TIME) -timeout=10 -rss_limit_mb=2048 \
 	  -artifact_prefix=build/fuzz/$*- $(FUZZ_ARGS) build/fuzz/found/$* tests/fuzz/corpus/$*
 $(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(LIB)
-	$(CC) $(FLAGS_asan) -fsanitize=fuzzer -pthread $^ $(LDLIBS) -o $@
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(FLAGS_asan) -fsanitize=fuzzer -pthread $^ $(LDLIBS) -o $@
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:=.d) $(KERNEL_TEST_OBJ:.o=.d) $(TEST_HELP:.o=.d) $(FUZZ_SRC:%.c=$(O)/%.d)
+# The long tests, hours: full products, all tests under the sanitizers, half an hour of each fuzz target.
+soak: setup-test setup-fuzz
+	@$(MAKE) SOAK=1 test-all
+	@$(MAKE) BUILD=asan test-all
+	@$(MAKE) BUILD=tsan test-all
+	@$(MAKE) FUZZ_TIME=1800 fuzz
+
+# --- bench, editors, help -----------------------------------------------------------------------
+.PHONY: bench compdb help
+bench: all
+	$(BIN) bench
+
+compdb:
+	@mkdir -p build
+	@{ echo '['; $(foreach s,$(LIB_SRC) $(CLI_SRC),echo '{"directory": "$(CURDIR)", "file": "$(s)", "command": "$(CC) $(ALL_CFLAGS) $(call isa_flags,$(s)) -c $(s)"},';) \
+	} | sed '$$ s/,$$/]/' > build/compile_commands.json
+
+help:
+	@sed -n 's/^#: \?//p' $(firstword $(MAKEFILE_LIST))
+#: make run        answers a prompt with the bundled model; installs what is missing to build
+#: make test       every test, under 20 minutes on two cores; installs the test packages too
+#: make test-c     the C tests alone: make run-unit/test_gguf runs one, replay-gguf one fuzz corpus
+#: make test-py    the programs from outside, by pytest; ARGS='-k chat' chooses
+#: make check-kernels   the kernels against scalar code: SEED= repeats, ONLY= ISA= choose, BENCH=1 times
+#: make aarch64    the scalar kernels of aarch64 under qemu give the same bits
+#: make lint       layers, sizes, format, every header alone;   make format formats the C sources
+#: make fuzz       every fuzz target FUZZ_TIME=600 seconds; make fuzz-gguf one of them
+#: make soak       the long tests: full products, sanitizers over everything, half an hour a fuzz target
+#: make bench      speed of the bundled model on this machine
+#: make install    PREFIX=/usr/local DESTDIR=   program, libraries, headers, bundled model, pantheon.pc
+#: make compdb     build/compile_commands.json for editors;   make clean removes build/
+#: BUILD=debug|asan|tsan with any of them: another build, in build/BUILD. V=1 shows whole commands.
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(O)/%.d) $(KERNEL_TEST_OBJ:.o=.d) $(TEST_HELP:.o=.d) \
+  $(FUZZ_SRC:%.c=$(O)/%.d) $(O)/tests/fuzz/replay.d
 .SECONDARY:
