@@ -102,7 +102,7 @@ typedef struct pn_exec pn_exec;
 
 typedef struct pn_exec_opts {
     int n_threads;   /* 0: physical cores of the affinity mask and CPU quota */
-    int n_batch;     /* most tokens of one pass; 0: 512 */
+    int n_batch;     /* most tokens of one pass; 0: 2048 */
     const char *isa; /* NULL or "auto": the best present; "scalar", "avx2", "avxvnni", "avx512" */
     bool profile;    /* keep time and bytes of each stage (pn_exec_profile) */
 } pn_exec_opts;

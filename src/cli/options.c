@@ -133,7 +133,7 @@ static const opt_row rows[] = {
       "threads (default: the physical cores that we may use)" },
     { 0, "ctx", INT, AT(n_ctx), MODEL, "N", NULL, 1, 1 << 30, "",
       "positions to make room for (default: what is needed; 32768 in a chat)" },
-    { 0, "batch", INT, AT(n_batch), MODEL, "N", "512", 1, 1 << 16, "",
+    { 0, "batch", INT, AT(n_batch), MODEL, "N", "2048", 1, 1 << 16, "",
       "tokens of one pass over a prompt" },
     { 0, "isa", PICK, AT(isa), MODEL, "auto|scalar|avx2|avxvnni|avx512|neon", "auto", 0, 0, "",
       "instruction set; the results are the same" },

@@ -54,8 +54,26 @@ void pn_session_reset(pn_session *s)
 
 /* --- feeding tokens --------------------------------------------------------------------------- */
 
-/* One pass over n tokens; logits of the last one, if wanted, into s->logits. */
-static pn_status feed(pn_session *s, const int32_t *ids, size_t n, bool wants_logits,
+/* The question before each layer, from which the progress of a long pass is told, too. */
+typedef struct pass_watch {
+    const pn_gen_opts *opts;
+    bool has_progress;
+    size_t n_before, n_now, n_all; /* tokens before this pass, of it, of the prompt */
+    int n_asked, n_layer;
+} pass_watch;
+
+static bool watch(void *ctx)
+{
+    pass_watch *const w = ctx;
+    const uint64_t part = w->n_now * (uint64_t)w->n_asked++ / (uint64_t)w->n_layer;
+    if (w->has_progress &&
+        !w->opts->progress(w->opts->ctx, "reading", w->n_before + part, w->n_all))
+        return true;
+    return w->opts->should_stop && w->opts->should_stop(w->opts->ctx);
+}
+
+/* One pass over n tokens of n_all; logits of the last one, if wanted, into s->logits. */
+static pn_status feed(pn_session *s, const int32_t *ids, size_t n, size_t n_all, bool wants_logits,
                       const pn_gen_opts *opts, pn_err *err)
 {
     if (!pn_ids_reserve(&s->held, n))
@@ -67,9 +85,17 @@ static pn_status feed(pn_session *s, const int32_t *ids, size_t n, bool wants_lo
         .logits = s->logits,
         .n_logits = wants_logits ? 1 : 0,
     };
-    const pn_batch batch = {
-        .parts = &part, .n_part = 1, .should_stop = opts->should_stop, .ctx = opts->ctx
+    pn_model_info info;
+    pn_model_get_info(s->engine->model, &info);
+    pass_watch w = {
+        .opts = opts,
+        .has_progress = opts->progress && n_all > 1,
+        .n_before = s->held.len,
+        .n_now = n,
+        .n_all = n_all,
+        .n_layer = info.n_layer,
     };
+    const pn_batch batch = { .parts = &part, .n_part = 1, .should_stop = watch, .ctx = &w };
     PN_TRY(pn_get_forward_fn(s->engine->model)(s->engine->exec, &batch, err));
     memcpy(s->held.ptr + s->held.len, ids, n * sizeof *ids);
     s->held.len += n;
@@ -88,9 +114,7 @@ static pn_status read_prompt(pn_session *s, const int32_t *ids, size_t n, const 
     const size_t n_batch = (size_t)pn_exec_n_batch(s->engine->exec);
     while (s->held.len < n) {
         const size_t left = n - s->held.len, now = left < n_batch ? left : n_batch;
-        if (opts->progress && !opts->progress(opts->ctx, "reading", s->held.len, n))
-            return pn_fail(err, PN_ERR_CANCELLED, "stopped while the prompt was read");
-        PN_TRY(feed(s, ids + s->held.len, now, now == left, opts, err));
+        PN_TRY(feed(s, ids + s->held.len, now, n, now == left, opts, err));
     }
     if (opts->progress)
         opts->progress(opts->ctx, "reading", n, n);
@@ -177,7 +201,7 @@ static pn_status generate_loop(answer *a, pn_gen_result *result, pn_err *err)
             result->finish = PN_FINISH_LENGTH;
             return PN_OK;
         }
-        PN_TRY(feed(s, &id, 1, true, opts, err));
+        PN_TRY(feed(s, &id, 1, 1, true, opts, err));
     }
     return PN_OK;
 }

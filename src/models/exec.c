@@ -6,7 +6,8 @@
 #include <string.h>
 
 enum {
-    N_BATCH_DEFAULT = 512,
+    N_BATCH_DEFAULT =
+        2048, /* 64 tokens an expert with 256 experts and 8 used: their unpacking pays */
     N_BATCH_MAX = 1 << 16,
     ITEMS_PER_THREAD = 8, /* pieces of a region: enough that a slow core takes fewer of them */
     PROJ_ROWS_MAX = 256,
