@@ -115,7 +115,8 @@ install: all
 .PHONY: test test-all test-c test-short test-py check-kernels check-headers lint format soak
 # ThreadSanitizer of gcc 12 does not know all places that randomized addresses may have.
 RUN := $(if $(filter tsan,$(BUILD)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
-SHORT := unit/test_base unit/test_gguf unit/test_json unit/test_chat unit/test_sampling unit/test_tokenizer
+SHORT := unit/test_base unit/test_gguf unit/test_json unit/test_chat unit/test_sampling unit/test_tokenizer \
+         unit/test_rope unit/test_qwen35moe_load unit/test_model_oom golden/test_variants
 
 # Tests link the static library, so they may call what is hidden in the shared one.
 $(O)/tests/%.o: ALL_CFLAGS += -Itests
@@ -123,6 +124,11 @@ $(O)/tests/%: $(O)/tests/%.o $(TEST_HELP) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(LIB) -lcmocka $(LDLIBS) -o $@
 $(O)/tests/unit/test_options: $(O)/src/cli/options.o
+# These count allocations, or make them fail.
+wrap = $(foreach f,$(1),-Wl,--wrap=$(f))
+ALLOCS := malloc calloc realloc aligned_alloc mmap
+$(O)/tests/unit/test_no_alloc: ALL_LDFLAGS += $(call wrap,$(ALLOCS))
+$(O)/tests/unit/test_model_oom: ALL_LDFLAGS += $(call wrap,$(ALLOCS) free munmap pthread_create)
 $(KERNEL_TEST): $(KERNEL_TEST_OBJ) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) $^ -lm -o $@

@@ -3,10 +3,10 @@
  * Data: tests/golden/data/model/README.md, "activations".
  *
  * The bound. Weights are exact and both sides compute in float32, each value through a path of
- * dependent roundings whose number per layer is at most ROUNDINGS below; each rounding moves a value
- * by at most 2^-24 of the largest value in its row (the sums are of terms of that size), and what a
- * layer gets wrong the residual stream carries on, so layer il is allowed (il + 1) * ROUNDINGS *
- * 2^-24 of the row's largest magnitude, times 2 since the reference rounds as well. */
+ * dependent roundings whose number per layer is at most ROUNDINGS below; each rounding moves a
+ * value by at most 2^-24 of the largest value in its row (the sums are of terms of that size), and
+ * what a layer gets wrong the residual stream carries on, so layer il is allowed (il + 1) *
+ * ROUNDINGS * 2^-24 of the row's largest magnitude, times 2 since the reference rounds as well. */
 
 #include "support/check.h"
 #include "support/model_run.h"
@@ -133,8 +133,8 @@ static void after_kv(watch *w, const pn_qwen35moe_ws *ws)
     compare(w, "v", ws->v, d * (size_t)a->n_head_kv);
 }
 
-/* Ids exactly (no token of the prompt has a near tie: third and fourth logits are 5e-3 apart), their
- * weights, the shared gate, and softmax(router logits), which has taken their place. */
+/* Ids exactly (no token of the prompt has a near tie: third and fourth logits are 5e-3 apart),
+ * their weights, the shared gate, and softmax(router logits), which has taken their place. */
 static void after_router(watch *w, const pn_qwen35moe_ws *ws)
 {
     const pn_qwen35moe_cfg *const c = &model_of(w)->cfg;
@@ -233,7 +233,7 @@ static float *read_stages(watch *w, const int32_t **tokens)
     return data;
 }
 
-/* Stages whose values another overwrites before a stage of ours ends: what they feed is compared. */
+/* Stages whose values are overwritten before a stage of ours ends: what they feed is compared. */
 static bool is_transient(const char *name)
 {
     static const char *const names[] = { "delta_y", "q_normed",   "k_normed",  "attn_pregate",

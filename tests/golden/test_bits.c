@@ -77,7 +77,8 @@ static void check_axes(subject *s)
     const int n_isa = pn_test_isas(isas);
     const char *const best = isas[n_isa - 1];
     int n_run = 0;
-    if (getenv("SOAK")) {
+    const char *const soak = getenv("SOAK");
+    if (soak && *soak) {
         for (int i = 0; i < n_isa; i++)
             for (int t = 1; t <= 3; t++)
                 for (size_t b = 0; b < 5; b++, n_run++)

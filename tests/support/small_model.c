@@ -86,7 +86,7 @@ static void add_layer(small_list *l, int il)
         bool has_array = false;
         for (int i = 0; i < SMALL_MAX_LAYERS; i++)
             has_array = has_array || s->head_kv_array[i];
-        const int kv = has_array ? s->head_kv_array[il] : s->n_head_kv;
+        const int kv = has_array && s->head_kv_array[il] ? s->head_kv_array[il] : s->n_head_kv;
         add(l, il, "attn_q.weight", SMALL_MATRIX, e, 2 * d * s->n_head, 0);
         add(l, il, "attn_k.weight", SMALL_MATRIX, e, d * kv, 0);
         add(l, il, "attn_v.weight", SMALL_MATRIX, e, d * kv, 0);
@@ -105,7 +105,9 @@ static void add_layer(small_list *l, int il)
         add(l, il, "ssm_norm.weight", SMALL_NORM, s->d_state, 0, 0);
         add(l, il, "ssm_out.weight", SMALL_MATRIX, inner, e, 0);
     }
-    const int ff = s->ff_array[0] ? s->ff_array[il] : s->n_ff_exp, ffs = s->n_ff_shexp;
+    const int width = s->ff_array[0] ? s->ff_array[il] : s->n_ff_exp;
+    const int ff = width > 0 ? width : 1,
+              ffs = s->n_ff_shexp; /* the key may be wrong, not the file */
     add(l, il, "ffn_gate_inp.weight", SMALL_MATRIX, e, s->n_expert, 0);
     add(l, il, "ffn_gate_inp_shexp.weight", SMALL_MATRIX, e, 0, 0);
     if (s->is_fused) {

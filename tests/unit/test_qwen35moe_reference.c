@@ -1,5 +1,5 @@
-/* Random models of shapes that no file at hand has, against a plain binary64 forward pass that shares
- * no code with the engine (tests/support/reference_qwen35moe.c).
+/* Random models of shapes that no file at hand has, against a plain binary64 forward pass that
+ * shares no code with the engine (tests/support/reference_qwen35moe.c).
  *
  * The bound. F32 weights and F32 KV: only float32 rounding parts the two. Per layer a value passes
  * some 200 dependent roundings at most (tests/golden/test_activations.c counts them), each of 2^-24

@@ -1,0 +1,191 @@
+/* Loading a model, making an executor and a state, and a pass, with an allocator that fails at its
+ * k-th call: each time a clean error and nothing left behind, until k passes the last call.
+ * Linked with --wrap for each allocator (Makefile); blocks and maps are counted here, and a
+ * sanitizer build sees what counting cannot. */
+
+#include "support/check.h"
+#include "support/model_run.h"
+#include "support/small_model.h"
+#include "support/tmpdir.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static atomic_int n_calls, n_blocks, n_maps;
+static atomic_int fail_at = -1;  /* index of the call that fails; -1: none */
+static atomic_bool fail_onwards; /* and all after it */
+
+static bool fails(void)
+{
+    const int i = n_calls++, k = fail_at;
+    const bool is_hit = k >= 0 && (i == k || (fail_onwards && i > k));
+    if (is_hit)
+        errno = ENOMEM;
+    return is_hit;
+}
+
+static void *counted(void *p)
+{
+    n_blocks += p != NULL;
+    return p;
+}
+
+/* clang-format off */
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+void __real_free(void *p);
+void *__real_mmap(void *at, size_t n, int prot, int flags, int fd, off_t off);
+int __real_munmap(void *at, size_t n);
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+void __wrap_free(void *p);
+void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t off);
+int __wrap_munmap(void *at, size_t n);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+
+/* clang-format on */
+
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : counted(__real_malloc(n));
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : counted(__real_calloc(n, size));
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+    return fails() ? NULL : counted(__real_aligned_alloc(align, n));
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    if (fails())
+        return NULL;
+    void *const q = __real_realloc(p, n);
+    n_blocks += q && !p;
+    return q;
+}
+
+void __wrap_free(void *p)
+{
+    n_blocks -= p != NULL;
+    __real_free(p);
+}
+
+void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t off)
+{
+    if (fails())
+        return MAP_FAILED;
+    void *const p = __real_mmap(at, n, prot, flags, fd, off);
+    n_maps += p != MAP_FAILED;
+    return p;
+}
+
+int __wrap_munmap(void *at, size_t n)
+{
+    n_maps--;
+    return __real_munmap(at, n);
+}
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
+{
+    return fails() ? EAGAIN : __real_pthread_create(t, a, fn, arg);
+}
+
+/* The whole way to logits. Returns true when they came out; else err tells why not. */
+static bool run_all(const char *path, const int32_t *ids, int n, float *logits, pn_err *err)
+{
+    pn_model *const m = pn_load_ex(path, &(pn_load_opts){ .err = err });
+    pn_exec *ex = NULL;
+    pn_state *s = NULL;
+    bool ok =
+        m && pn_exec_new(m, &(pn_exec_opts){ .n_threads = 2, .n_batch = 16 }, &ex, err) == PN_OK;
+    if (ok) {
+        s = pn_state_new(m, &(pn_state_opts){ .n_ctx = 300, .err = err });
+        const pn_part part = { s ? pn_state_seq(s) : NULL, ids, n, logits, 1 };
+        const pn_batch batch = { .parts = &part, .n_part = 1 };
+        ok = s && pn_get_forward_fn(m)(ex, &batch, err) == PN_OK;
+    }
+    pn_state_free(s);
+    pn_exec_free(ex);
+    pn_model_free(m);
+    return ok;
+}
+
+static void check_path(const char *path, bool onwards)
+{
+    static const int32_t ids[] = { 1, 5, 9, 2, 7 };
+    float want[512], got[512];
+    pn_err err = { 0 };
+    fail_at = -1;
+    assert_true(run_all(path, ids, 5, want, &err)); /* also makes what is made once */
+    fail_onwards = onwards;
+    int k = 0, n_failed = 0;
+    for (;; k++) {
+        assert_in_range(k, 0, 5000);
+        const int blocks = n_blocks, maps = n_maps;
+        err = (pn_err){ 0 };
+        n_calls = 0;
+        fail_at = k;
+        const bool ok = run_all(path, ids, 5, got, &err);
+        const int made = n_calls;
+        fail_at = -1;
+        if (n_blocks != blocks || n_maps != maps)
+            fail_msg("call %d of %d fails: %d blocks and %d maps are left behind", k, made,
+                     n_blocks - blocks, n_maps - maps);
+        if (ok) { /* the call was not reached, or could be done without (a map that is read) */
+            assert_memory_equal(want, got, 96 * sizeof *want);
+            if (made <= k)
+                break;
+            continue;
+        }
+        n_failed++;
+        if (err.code != PN_ERR_NOMEM && err.code != PN_ERR_IO)
+            fail_msg("call %d of %d fails: status %d, message \"%s\"", k, made, (int)err.code,
+                     err.msg);
+        assert_true(err.msg[0]);
+    }
+    print_message("%d calls, %d of them needed%s\n", k, n_failed,
+                  onwards ? ", failing for good" : "");
+    assert_true(n_failed > 10);
+}
+
+/* Every single allocation may fail, once or from then on, without a leak or a crash. */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    const small_shape s = small_base();
+    const char *const path = pn_tmpdir_path("m.gguf");
+    small_write(path, &s);
+    check_path(path, false);
+    check_path(path, true);
+}
+
+/* The same for a split file, whose parts are opened one by one. */
+static void test_out_of_memory_split(void **state)
+{
+    (void)state;
+    check_path(PN_TEST_MODELS "variants/split-00001-of-00004.gguf", false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_out_of_memory_split),
+    };
+    return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
+}
