@@ -261,12 +261,51 @@ static void test_bits_variants(void **state)
     }
 }
 
+/* A prompt of 780 tokens, over six pages of KV, in passes of 512, 64 and 7, by every set but
+ * scalar. */
+static void test_bits_long(void **state)
+{
+    (void)state;
+    enum {
+        N = 780,
+        N_LOGITS = 20
+    };
+    pn_test_item items[16];
+    const int n_item = pn_test_index(PN_TEST_MODELS "prompts.txt", items, 16);
+    int32_t *const all = pn_test_read(PN_TEST_MODELS "prompts.i32", NULL);
+    const int32_t *ids = all;
+    int i = 0;
+    for (; i < n_item && items[i].n != N; i++)
+        ids += items[i].n;
+    assert_true(i < n_item);
+    pn_model *const m = pn_test_load(pn_test_tiny("Q4_K_M"));
+    const size_t V = (size_t)pn_test_n_vocab(m);
+    float *const want = malloc(2 * N_LOGITS * V * sizeof *want), *const y = want + N_LOGITS * V;
+    assert_non_null(want);
+    const char *isas[4];
+    const int n_isa = pn_test_isas(isas);
+    for (int k = 0, n_run = 0; k < n_isa; k++)
+        for (int b = 2; b < 5 && (k > 0 || n_isa == 1); b++, n_run++) {
+            const pn_run run = { isas[k], 1 + b % 3, batches[b], PN_KV_F16 };
+            pn_exec *const ex = pn_test_exec(m, &run);
+            pn_state *const s = pn_test_state(m, &run, N);
+            pn_test_feed(ex, m, s, ids, N, n_run ? y : want, N_LOGITS);
+            if (n_run)
+                pn_test_same_bits(isas[k], want, y, N_LOGITS, V);
+            pn_state_free(s);
+            pn_exec_free(ex);
+        }
+    free(want);
+    free(all);
+    pn_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_bf16),     cmocka_unit_test(test_bits_q8_0),
         cmocka_unit_test(test_bits_q4_k_m),   cmocka_unit_test(test_bits_q3_k_m),
-        cmocka_unit_test(test_bits_variants),
+        cmocka_unit_test(test_bits_variants), cmocka_unit_test(test_bits_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

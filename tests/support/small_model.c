@@ -234,9 +234,12 @@ static void put_keys(pn_gguf_writer *w, const small_shape *s)
     if (s->n_section)
         pn_gguf_put_arr(w, full_key("rope.dimension_sections"), PN_GGUF_I32, (size_t)s->n_section,
                         s->sections);
-    if (s->rope_scaling)
+    if (s->rope_scaling) {
         pn_gguf_put_str(w, full_key("rope.scaling.type"),
                         (pn_span){ s->rope_scaling, strlen(s->rope_scaling) });
+        put_float(&k, "rope.scaling.factor", s->rope_factor);
+        put_int(&k, "rope.scaling.original_context_length", s->rope_n_ctx_orig);
+    }
     put_int(&k, "ssm.state_size", s->d_state);
     put_int(&k, "ssm.group_count", s->n_group);
     put_int(&k, "ssm.time_step_rank", s->dt_rank);

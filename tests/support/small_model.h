@@ -39,7 +39,9 @@ typedef struct small_shape {
     const char *odd_key;      /* this integer key (without prefix) is ... */
     uint32_t odd_key_value;   /* ... this */
     bool has_mtp_tensors;     /* with n_nextn: blk.N.nextn.eh_proj.weight of NaN is there */
-    const char *rope_scaling; /* rope.scaling.type; NULL: absent */
+    const char *rope_scaling; /* rope.scaling.type; NULL: absent, and with it ... */
+    float rope_factor;        /* ... rope.scaling.factor and */
+    int rope_n_ctx_orig;      /* ... rope.scaling.original_context_length */
 } small_shape;
 
 /* A shape of two layers, the second with attention, that everything above can be changed on. */

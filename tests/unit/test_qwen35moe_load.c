@@ -53,13 +53,13 @@ static void loads(const small_shape *s, const char *what)
 }
 
 /* The logits of 20 fixed tokens; free(). */
-static float *logits_of(const small_shape *s)
+static float *logits_of(const small_shape *s, const pn_load_opts *opts)
 {
     int32_t ids[20];
     for (int i = 0; i < 20; i++)
         ids[i] = i * 29 % s->n_vocab;
     pn_err err = { 0 };
-    pn_model *const m = load(s, NULL, &err);
+    pn_model *const m = load(s, opts, &err);
     if (!m)
         fail_msg("%s", err.msg);
     float *const y = pn_test_logits(m, &(pn_run){ 0 }, ids, 20);
@@ -69,7 +69,7 @@ static float *logits_of(const small_shape *s)
 
 static void same_model(const char *what, const small_shape *a, const small_shape *b)
 {
-    float *const x = logits_of(a), *const y = logits_of(b);
+    float *const x = logits_of(a, NULL), *const y = logits_of(b, NULL);
     pn_test_same_bits(what, x, y, 20, (size_t)a->n_vocab);
     free(x);
     free(y);
@@ -292,6 +292,8 @@ static void test_sections(void **state)
     refused(&s, PN_ERR_FORMAT, "rope.dimension_sections", "3 or 4");
     s = base;
     s.rope_scaling = "longrope";
+    s.rope_factor = 1;
+    s.rope_n_ctx_orig = 64;
     refused(&s, PN_ERR_UNSUPPORTED, "rope.scaling.type", "longrope");
 }
 
@@ -521,6 +523,36 @@ static void test_not_finite(void **state)
         }
 }
 
+/* Scaling by the file's keys and by the caller's options are the same model, and another than the
+ * unscaled one; "none" overrides the file. */
+static void test_scaling(void **state)
+{
+    (void)state;
+    const small_shape base = small_base();
+    static const char *const types[] = { "linear", "yarn" };
+    float *const plain = logits_of(&base, NULL);
+    for (int i = 0; i < 2; i++) {
+        small_shape s = base;
+        s.rope_scaling = types[i];
+        s.rope_factor = 4.0f;
+        s.rope_n_ctx_orig = 64;
+        const pn_load_opts opts = { .rope_scaling = types[i],
+                                    .rope_scale = 4.0f,
+                                    .yarn_orig_ctx = 64 };
+        const pn_load_opts none = { .rope_scaling = "none" };
+        float *const by_file = logits_of(&s, NULL), *const by_opts = logits_of(&base, &opts);
+        float *const undone = logits_of(&s, &none);
+        const size_t V = (size_t)base.n_vocab;
+        pn_test_same_bits(types[i], by_file, by_opts, 20, V);
+        pn_test_same_bits("none", plain, undone, 20, V);
+        assert_memory_not_equal(by_file, plain, 20 * V * sizeof *plain);
+        free(by_file);
+        free(by_opts);
+        free(undone);
+    }
+    free(plain);
+}
+
 /* Options: rope scaling of the caller's, a context past the file's, wrong threads, batch, isa. */
 static void test_options(void **state)
 {
@@ -564,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_arrays),         cmocka_unit_test(test_nextn),
         cmocka_unit_test(test_refused_passes), cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_options),
+        cmocka_unit_test(test_scaling),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
