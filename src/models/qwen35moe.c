@@ -66,6 +66,7 @@ static void divide(const pn_qwen35moe *m, const pn_exec *ex, carver *c, pn_qwen3
     ws->k = carve_floats(c, B * d * (size_t)m->n_head_kv_max);
     ws->v = carve_floats(c, B * d * (size_t)m->n_head_kv_max);
     carve_acts(c, &ws->heads, m->need_heads, d * (size_t)m->n_head_max, B);
+    ws->attn_parts = carve_floats(c, pn_qwen35moe_attn_parts_floats(m, ex));
     end = c->used > end ? c->used : end;
 
     c->used = shared;

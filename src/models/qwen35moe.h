@@ -118,21 +118,21 @@ typedef struct pn_qwen35moe_ws {
     /* delta net, attention and experts follow each other, so they share one region */
     float *qkv, *z, *alpha, *beta, *conv; /* [B][conv_dim], [B][d_inner], [B][dt_rank] x 2, qkv */
     pn_acts inner;                        /* [B] of d_inner */
-    float *q, *k, *v;       /* [B][n_head][2 head_dim], [B][n_head_kv][head_dim] x 2 */
-    float *cos_t, *sin_t;   /* [B][n_rot / 2], filled once a pass: outside the shared region */
-    float *attn_m, *attn_l; /* [B][n_head] running maximum and sum of the softmax */
-    pn_acts heads;          /* [B] of n_head * head_dim */
-    float *router;          /* [B][n_expert] */
-    float *sgate;           /* [B] sigmoid of the shared expert's gate */
-    int *top_id;            /* [B][n_expert_used], rank order */
-    float *top_w;           /* [B][n_expert_used] */
-    int *exp_first;         /* [n_expert + 1] first place of each expert in the grouped order */
-    int *exp_list;          /* [n_expert] experts with at least one token */
-    int *exp_tok;           /* [B * n_expert_used] token of each place */
-    int *place;             /* [B * n_expert_used] place of (token, rank) */
-    pn_acts ff;             /* [B * n_expert_used] of n_ff_exp, grouped by expert */
-    pn_acts ff_shexp;       /* [B] of n_ff_shexp */
-    float *out;             /* [B][n_embd]: a projection before it is added to x */
+    float *q, *k, *v;     /* [B][n_head][2 head_dim], [B][n_head_kv][head_dim] x 2 */
+    float *cos_t, *sin_t; /* [B][n_rot / 2], filled once a pass: outside the shared region */
+    float *attn_parts; /* chunk results where the chunks of a query are shared out among threads */
+    pn_acts heads;     /* [B] of n_head * head_dim */
+    float *router;     /* [B][n_expert] */
+    float *sgate;      /* [B] sigmoid of the shared expert's gate */
+    int *top_id;       /* [B][n_expert_used], rank order */
+    float *top_w;      /* [B][n_expert_used] */
+    int *exp_first;    /* [n_expert + 1] first place of each expert in the grouped order */
+    int *exp_list;     /* [n_expert] experts with at least one token */
+    int *exp_tok;      /* [B * n_expert_used] token of each place */
+    int *place;        /* [B * n_expert_used] place of (token, rank) */
+    pn_acts ff;        /* [B * n_expert_used] of n_ff_exp, grouped by expert */
+    pn_acts ff_shexp;  /* [B] of n_ff_shexp */
+    float *out;        /* [B][n_embd]: a projection before it is added to x */
 } pn_qwen35moe_ws;
 
 extern const pn_arch_ops pn_qwen35moe_ops;
@@ -148,7 +148,9 @@ void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm);
 /* The experts of layer il over n_tok rows of x (which may be fewer than the pass's). */
 void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_tok);
 
-/* Scratch bytes a thread needs in each. */
+/* Floats of ws->attn_parts: one decoding sequence of the longest context, where there are more
+ * threads than KV heads; else 0. Scratch bytes a thread needs in each sub-block. */
+size_t pn_qwen35moe_attn_parts_floats(const pn_qwen35moe *m, const pn_exec *ex);
 size_t pn_qwen35moe_attn_scratch(const pn_qwen35moe *m, const pn_exec *ex);
 size_t pn_qwen35moe_moe_scratch(const pn_qwen35moe *m, const pn_exec *ex);
 

@@ -8,9 +8,10 @@
 #include <string.h>
 
 enum {
-    Q_TOKENS = 16,    /* tokens of one attention item: times the heads of a group, some dozens of
+    Q_TOKENS = 16, /* tokens of one attention item: times the heads of a group, some dozens of
                          queries share each chunk that is read */
-    STORE_TOKENS = 32 /* tokens of one store item: one tile of K lanes, so no line is shared */
+    RANGES_PER_THREAD = 2, /* of shared out chunks: enough to even out slow cores */
+    STORE_TOKENS = 32      /* tokens of one store item: one tile of K lanes, so no line is shared */
 };
 
 typedef struct attn_ctx {
@@ -18,6 +19,8 @@ typedef struct attn_ctx {
     const pn_qwen35moe_attn *a;
     int i_attn;
     size_t n_block; /* query blocks of the longest part */
+    size_t n_range,
+        n_chunk_max; /* shared out chunks: ranges of a query's, most that any query has */
 } attn_ctx;
 
 /* Norms and rotates the heads of token it, and stores its keys and values. */
@@ -59,15 +62,17 @@ static void store_region(void *ctx, size_t i0, size_t i1, int ith)
         prepare_token(ctx, it);
 }
 
-/* Up to Q_TOKENS tokens of one part against one KV head: all queries of its group. */
-static void attend(const attn_ctx *c, int ip, size_t block, size_t ih_kv, int ith)
+/* The queries of up to Q_TOKENS tokens of one part that read one KV head: all of its group. Their
+ * pointers lie in the thread's scratch. False when the block is behind the part's end. */
+static bool queries_of(const attn_ctx *c, int ip, size_t block, size_t ih_kv, int ith,
+                       pn_attn_args *args)
 {
     const pn_qwen35moe_pass *const p = c->p;
     const pn_qwen35moe_ws *const ws = p->ws;
     const pn_part *const part = &p->parts[ip];
     const size_t first = block * Q_TOKENS;
     if (first >= (size_t)part->n_tok)
-        return;
+        return false;
     const size_t left = (size_t)part->n_tok - first, n_tok = left < Q_TOKENS ? left : Q_TOKENS;
     const size_t d = (size_t)p->m->cfg.head_dim, n_head = (size_t)c->a->n_head;
     const size_t group = n_head / (size_t)c->a->n_head_kv;
@@ -80,7 +85,6 @@ static void attend(const attn_ctx *c, int ip, size_t block, size_t ih_kv, int it
     float **const o = (float **)(q + n_max);
     int *const pos = (int *)(o + n_max);
     const size_t used = n_max * (2 * sizeof(void *) + sizeof(int));
-    void *const scratch = s + pn_round_up(used, PN_ALIGN);
 
     size_t n_q = 0;
     for (size_t i = 0; i < n_tok; i++) {
@@ -92,21 +96,28 @@ static void attend(const attn_ctx *c, int ip, size_t block, size_t ih_kv, int it
             pos[n_q] = part->seq->pos + (int)(first + i);
         }
     }
-    pn_attn_rows(&p->ex->k, &(pn_attn_args){
-                                .type = part->seq->kv_type,
-                                .head_dim = d,
-                                .scale = pn_div(1.0f, pn_sqrt((float)p->m->cfg.head_dim)),
-                                .pages = part->seq->page_data,
-                                .k_off = pn_seq_k_off(part->seq, i_kv),
-                                .v_off = pn_seq_v_off(part->seq, i_kv),
-                                .q = q,
-                                .pos = pos,
-                                .o = o,
-                                .n_q = n_q,
-                                .scratch = scratch,
-                            });
-    for (size_t j = 0; j < n_q; j++) /* the gate follows the query in its row of ws->q */
-        p->ex->k.sigmoid_mul(o[j], o[j], q[j] + d, d);
+    *args = (pn_attn_args){
+        .type = part->seq->kv_type,
+        .head_dim = d,
+        .scale = pn_div(1.0f, pn_sqrt((float)p->m->cfg.head_dim)),
+        .pages = part->seq->page_data,
+        .k_off = pn_seq_k_off(part->seq, i_kv),
+        .v_off = pn_seq_v_off(part->seq, i_kv),
+        .q = q,
+        .pos = pos,
+        .o = o,
+        .n_q = n_q,
+        .scratch = s + pn_round_up(used, PN_ALIGN),
+    };
+    return true;
+}
+
+/* The gate follows the query in its row of ws->q. */
+static void apply_gates(const attn_ctx *c, const pn_attn_args *args)
+{
+    for (size_t j = 0; j < args->n_q; j++)
+        c->p->ex->k.sigmoid_mul(args->o[j], args->o[j], args->q[j] + args->head_dim,
+                                args->head_dim);
 }
 
 /* Items: (part, query block, KV head). The last blocks see the most keys, so they come first. */
@@ -116,8 +127,89 @@ static void attn_region(void *ctx, size_t i0, size_t i1, int ith)
     const size_t n_head_kv = (size_t)c->a->n_head_kv;
     for (size_t i = i0; i < i1; i++) {
         const size_t block = c->n_block - 1 - i / n_head_kv % c->n_block;
-        attend(c, (int)(i / n_head_kv / c->n_block), block, i % n_head_kv, ith);
+        pn_attn_args args;
+        if (!queries_of(c, (int)(i / n_head_kv / c->n_block), block, i % n_head_kv, ith, &args))
+            continue;
+        pn_attn_rows(&c->p->ex->k, &args);
+        apply_gates(c, &args);
     }
+}
+
+/* --- few queries, many threads: the chunks of a query are shared out, too ----------------------- */
+
+static size_t n_chunk_of(const attn_ctx *c, int ip)
+{
+    const pn_part *const part = &c->p->parts[ip];
+    return (size_t)(part->seq->pos + part->n_tok - 1) / PN_KV_CHUNK + 1;
+}
+
+/* Where the chunk results of (part, KV head) lie; all parts are of one token here. */
+static float *chunk_results(const attn_ctx *c, int ip, size_t ih_kv)
+{
+    const size_t n_head_kv = (size_t)c->a->n_head_kv;
+    const size_t group = (size_t)c->a->n_head / n_head_kv, d = (size_t)c->p->m->cfg.head_dim;
+    const size_t i = (size_t)ip * n_head_kv + ih_kv;
+    return c->p->ws->attn_parts + i * pn_attn_parts_floats(d, group, c->n_chunk_max);
+}
+
+/* Items: (part, KV head, range of chunks). */
+static void chunks_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    const attn_ctx *const c = ctx;
+    const size_t n_head_kv = (size_t)c->a->n_head_kv;
+    for (size_t i = i0; i < i1; i++) {
+        const int ip = (int)(i / c->n_range / n_head_kv);
+        const size_t ih_kv = i / c->n_range % n_head_kv, range = i % c->n_range;
+        const size_t n_chunk = n_chunk_of(c, ip);
+        pn_attn_args args;
+        if (queries_of(c, ip, 0, ih_kv, ith, &args))
+            pn_attn_parts(&c->p->ex->k, &args, range * n_chunk / c->n_range,
+                          (range + 1) * n_chunk / c->n_range, chunk_results(c, ip, ih_kv));
+    }
+}
+
+/* Items: (part, KV head). */
+static void join_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    const attn_ctx *const c = ctx;
+    const size_t n_head_kv = (size_t)c->a->n_head_kv;
+    for (size_t i = i0; i < i1; i++) {
+        const int ip = (int)(i / n_head_kv);
+        pn_attn_args args;
+        if (!queries_of(c, ip, 0, i % n_head_kv, ith, &args))
+            continue;
+        pn_attn_join(&c->p->ex->k, &args, chunk_results(c, ip, i % n_head_kv), 0, args.n_q);
+        apply_gates(c, &args);
+    }
+}
+
+size_t pn_qwen35moe_attn_parts_floats(const pn_qwen35moe *m, const pn_exec *ex)
+{
+    if (ex->n_threads <= m->n_head_kv_max || !m->n_attn)
+        return 0;
+    const size_t n_chunk = ((size_t)m->cfg.n_ctx + PN_KV_CHUNK - 1) / PN_KV_CHUNK;
+    return pn_attn_parts_floats((size_t)m->cfg.head_dim, (size_t)m->n_head_max, n_chunk);
+}
+
+/* Whether sharing out chunks pays and fits: single tokens with fewer (part, KV head) items than
+ * threads, and a context of some chunks. Sets n_range and n_chunk_max. */
+static bool shares_chunks(attn_ctx *c)
+{
+    const pn_exec *const ex = c->p->ex;
+    const size_t n_item = (size_t)c->p->n_part * (size_t)c->a->n_head_kv;
+    if (c->p->n_tok != (size_t)c->p->n_part || n_item >= (size_t)ex->n_threads)
+        return false;
+    c->n_chunk_max = 0;
+    for (int ip = 0; ip < c->p->n_part; ip++) {
+        const size_t n = n_chunk_of(c, ip);
+        c->n_chunk_max = n > c->n_chunk_max ? n : c->n_chunk_max;
+    }
+    c->n_range = (RANGES_PER_THREAD * (size_t)ex->n_threads + n_item - 1) / n_item;
+    c->n_range = c->n_range < c->n_chunk_max ? c->n_range : c->n_chunk_max;
+    const size_t group = (size_t)c->a->n_head / (size_t)c->a->n_head_kv;
+    const size_t floats =
+        n_item * pn_attn_parts_floats((size_t)c->p->m->cfg.head_dim, group, c->n_chunk_max);
+    return c->n_range > 1 && floats <= pn_qwen35moe_attn_parts_floats(c->p->m, ex);
 }
 
 size_t pn_qwen35moe_attn_scratch(const pn_qwen35moe *m, const pn_exec *ex)
@@ -158,8 +250,13 @@ void pn_qwen35moe_attn_forward(pn_qwen35moe_pass *p, int i_attn)
         const size_t n = ((size_t)p->parts[ip].n_tok + Q_TOKENS - 1) / Q_TOKENS;
         c.n_block = n > c.n_block ? n : c.n_block;
     }
-    pn_pool_run(p->ex->pool, (size_t)p->n_part * c.n_block * (size_t)a->n_head_kv, 1, attn_region,
-                &c);
+    const size_t n_pair = (size_t)p->n_part * (size_t)a->n_head_kv;
+    if (shares_chunks(&c)) {
+        pn_pool_run(p->ex->pool, n_pair * c.n_range, 1, chunks_region, &c);
+        pn_pool_run(p->ex->pool, n_pair, 1, join_region, &c);
+    } else {
+        pn_pool_run(p->ex->pool, n_pair * c.n_block, 1, attn_region, &c);
+    }
     pn_stage_end(p->ex, PN_STAGE_ATTN, 0, 0);
 
     pn_stage_begin(p->ex);
