@@ -135,7 +135,7 @@ static void attn_region(void *ctx, size_t i0, size_t i1, int ith)
     }
 }
 
-/* --- few queries, many threads: the chunks of a query are shared out, too ----------------------- */
+/* --- few queries, many threads: the chunks of a query are shared out, too --------------------- */
 
 static size_t n_chunk_of(const attn_ctx *c, int ip)
 {
