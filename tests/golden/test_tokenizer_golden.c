@@ -202,7 +202,7 @@ static void check_megabyte(const pn_vocab *vocab, const char *what, pn_span text
 
 /* No text is slow by its shape: a megabyte as one piece, of one letter or of random letters, of
  * white space, of marks in the wrong order, of starts of special tokens. A path that is quadratic
- * takes minutes. One letter takes 0.15 s, random letters 0.3 s on a loaded machine; sanitizer builds
+ * takes minutes. One letter takes 0.15 s, random letters 0.3 s on a loaded machine; sanitizers
  * get more time. */
 static void test_no_quadratic_path(void **state)
 {
