@@ -114,6 +114,25 @@ void pn_cli_bar_clear(pn_cli_bar *bar)
     *bar = (pn_cli_bar){ 0 };
 }
 
+/* Only what a signal handler may call. */
+static void on_lost_map(int sig)
+{
+    static const char why[] =
+        "pantheon: a mapped file could not be read: it was made shorter while "
+        "it was in use, or its disk failed\n";
+    (void)sig;
+    const ssize_t n = write(STDERR_FILENO, why, sizeof why - 1);
+    (void)n; /* nothing is left to do about it */
+    _exit(PN_EXIT_FAILED);
+}
+
+void pn_cli_guard_maps(void)
+{
+    struct sigaction a = { .sa_handler = on_lost_map };
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGBUS, &a, NULL);
+}
+
 static volatile sig_atomic_t is_interrupted;
 
 static void on_interrupt(int sig)

@@ -100,6 +100,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    pn_cli_guard_maps();
     const int status = dispatch(argc, argv);
     /* A full disk behind standard output must not look like success. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == PN_EXIT_OK) {
