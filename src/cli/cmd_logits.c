@@ -21,9 +21,10 @@ static pn_status read_tokens(const pn_cli_opts *opts, int32_t **tokens, size_t *
     if (opts->tokens_file) {
         PN_TRY(pn_file_read(opts->tokens_file, TOKENS_BYTES_MAX, &bytes, err));
         if (bytes.len % 4) {
+            const size_t n_byte = bytes.len;
             pn_buf_free(&bytes);
             return pn_fail(err, PN_ERR_FORMAT, "%s: %zu bytes, expected a multiple of 4 (int32)",
-                           opts->tokens_file, bytes.len);
+                           opts->tokens_file, n_byte);
         }
     }
     *n = opts->tokens_file ? bytes.len / 4 : opts->tokens.n;

@@ -1,19 +1,25 @@
 #include "engine/engine.h"
 
 #include "base/mem.h"
+#include "base/status.h"
 
 #include <string.h>
 
 static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
 {
     const pn_gguf *const file = pn_model_file(e->model);
-    PN_TRY(pn_vocab_load(file, &e->vocab, err));
     pn_model_info info;
     pn_model_get_info(e->model, &info);
+    const pn_status st = pn_vocab_load(file, &e->vocab, err);
+    if (st != PN_OK) {
+        pn_err_prefix(err, "%s: ", info.path);
+        return st;
+    }
     if (pn_vocab_size(e->vocab) > info.n_vocab)
-        return pn_fail(err, PN_ERR_FORMAT,
-                       "tokenizer.ggml.tokens has %d entries, but token_embd.weight only %d rows",
-                       pn_vocab_size(e->vocab), info.n_vocab);
+        return pn_fail(
+            err, PN_ERR_FORMAT,
+            "%s: tokenizer.ggml.tokens has %d entries, but token_embd.weight only %d rows",
+            info.path, pn_vocab_size(e->vocab), info.n_vocab);
     pn_span template_text = { "", 0 };
     PN_TRY(pn_gguf_opt_str(file, "tokenizer.chat_template", &template_text, err));
     pn_chat_style_detect(template_text, &e->style);

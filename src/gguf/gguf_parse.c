@@ -303,8 +303,10 @@ static pn_status check_overlap(const pn_gguf_tensor *tensors, size_t n, pn_err *
     pn_status st = PN_OK;
     for (size_t i = 1; i < m && st == PN_OK; i++)
         if ((size_t)(order[i]->data - order[i - 1]->data) < order[i - 1]->n_bytes)
-            st = pn_fail(err, PN_ERR_FORMAT, "tensor %s: shares bytes with tensor %s",
-                         order[i]->name, order[i - 1]->name);
+            st = pn_fail(err, PN_ERR_FORMAT,
+                         "tensor %s of type %s: shares bytes with tensor %s of type %s",
+                         order[i]->name, pn_tensor_type_name(order[i]->type), order[i - 1]->name,
+                         pn_tensor_type_name(order[i - 1]->type));
     pn_free(order);
     return st;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct out_tensor {
@@ -270,6 +271,10 @@ static pn_status write_bytes(pn_gguf_writer *w, const void *bytes, size_t n, pn_
 static pn_status open_part(pn_gguf_writer *w, pn_err *err)
 {
     out_part *const part = &w->parts[w->i_part];
+    /* The finished file takes the path's place by renaming: a device must not be replaced. */
+    struct stat there;
+    if (stat(part->path, &there) == 0 && !S_ISREG(there.st_mode))
+        return pn_fail(err, PN_ERR_IO, "%s: is no regular file", part->path);
     pn_buf b = { 0 };
     pn_buf_addf(&b, "%s.tmp", part->path);
     part->tmp_path = pn_buf_cstr(&b) ? pn_strndup(b.ptr, b.len) : NULL;

@@ -7,13 +7,8 @@
 #include <time.h>
 
 static void (*const checks[])(kt *) = {
-    check_quantize,
-    check_qmv,
-    check_qmv_f,
-    check_vector,
-    check_norm,
-    check_delta_net,
-    check_attention,
+    check_quantize, check_qmv,       check_qmv_f,     check_vector,
+    check_norm,     check_delta_net, check_attention,
 };
 
 static const char *setting(const char *name)

@@ -348,7 +348,8 @@ static const struct {
     { HEAD(1, 0) T8, "tensor t: 32 bytes at offset 0" },
     { HEAD(2, 0) T8 "s:t i:1 q:8 i:0 q:32 " DATA " z:32", "tensor t: appears twice" },
     { HEAD(2, 0) T8 "s:u i:1 q:8 i:0 q:0 " DATA " z:32", "shares bytes with tensor" },
-    { HEAD(2, 0) "s:t i:1 q:16 i:0 q:0 s:u i:1 q:8 i:0 q:32 " DATA " z:32", "tensor u: shares" },
+    { HEAD(2, 0) "s:t i:1 q:16 i:0 q:0 s:u i:1 q:8 i:0 q:32 " DATA " z:32",
+      "tensor u of type F32: shares bytes with tensor t of type F32" },
     /* types that the format does not know: no size, but the offset still counts */
     { HEAD(1, 0) "s:t i:1 q:8 i:99 q:0 " DATA, NULL },
     { HEAD(1, 0) "s:t i:1 q:8 i:-1 q:64 " DATA, "tensor t: 0 bytes at offset 64" },
