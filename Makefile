@@ -95,8 +95,8 @@ setup-%:
 
 run: setup-build
 	@$(MAKE) all
-	@echo '$$ $(BIN) run --temp 0 -p "What is the capital of France?"'
-	@$(BIN) run --temp 0 -p "What is the capital of France?"
+	@echo '$$ $(BIN) run --temp 0 --no-think -p "What is the capital of France?"'
+	@$(BIN) run --temp 0 --no-think -p "What is the capital of France?"
 	@echo 'Chat: $(BIN) run    a real model: $(BIN) run -m FILE.gguf    all commands: $(BIN) --help'
 
 install: all
@@ -146,7 +146,7 @@ replay-%: $(O)/tests/fuzz/replay_%
 	$(Q)$< tests/fuzz/corpus/$*
 
 test: setup-test
-	@$(MAKE) test-all
+	@$(MAKE) -k test-all
 test-all: lint test-c test-py $(if $(filter release,$(BUILD)),aarch64)
 test-c: $(TEST_RUN) $(addprefix replay-,$(FUZZ))
 # What CI runs under the sanitizers.

@@ -58,7 +58,7 @@ static void test_defaults(void **state)
     assert_true(o.n_prompt == 512 && o.n_predict == 128 && o.n_repeat == 5 && o.n_depth == 0);
     assert_string_equal(o.isa, "auto");
     assert_string_equal(o.kv_type, "f16");
-    assert_int_equal(o.n_batch, 512);
+    assert_int_equal(o.n_batch, 2048);
     assert_true(o.n_ctx == -1 && o.n_threads == -1 && !o.model && !o.as_json);
     o = must_parse(PN_CMD_RUN, "");
     assert_true(o.n_predict == -1 && o.seed == -1 && o.top_k == -1 && o.repeat_last_n == 64);
