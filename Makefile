@@ -143,14 +143,16 @@ TEST_RUN := $(TEST_SRC:tests/%.c=run-%)
 $(TEST_RUN): run-%: $(O)/tests/%
 	$(call run_test,$<,tests/$*)
 replay-%: $(O)/tests/fuzz/replay_%
-	$(Q)$< tests/fuzz/corpus/$*
+	@n=$$($(RUN) $< tests/fuzz/corpus/$*) && echo "tests/fuzz/corpus/$*: $$n"
 
 test: setup-test
-	@$(MAKE) -k test-all
-test-all: lint test-c test-py $(if $(filter release,$(BUILD)),aarch64)
+	@$(MAKE) test-all
+test-all:
+	@$(MAKE) -k test-c lint $(if $(filter release,$(BUILD)),aarch64); s=$$?; $(MAKE) test-py && exit $$s
 test-c: $(TEST_RUN) $(addprefix replay-,$(FUZZ))
 # What CI runs under the sanitizers.
-test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ)) test-py
+test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
+	@$(MAKE) test-py
 
 # Programs from outside, by pytest in a venv of its own. ARGS='-k name' chooses.
 VENV := build/venv/$(shell cksum < tests/py/requirements.txt | cut -d ' ' -f 1)
