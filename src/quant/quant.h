@@ -67,15 +67,15 @@ typedef struct pn_q8b {
 } pn_q8b;
 _Static_assert(sizeof(pn_q8b) == 320, "pn_q8b: five cache lines");
 
-/* 256 activations for the 32-weight types: x_i ~ d * s[i/16] * q[i]. The integer sub-scale (1..64)
- * per 16 activations leaves about half the rounding noise of one scale per 32 (docs/NUMERICS.md).
- * Where n is no multiple of 256 the last group is filled with s = 1, sum = 0, q = 0.
- * -127 <= q <= 127. A group with max|x| < 2^-113 has d = 0, s = 1, q = 0; one that is not finite
- * has d = NaN, s = 1, q = 0. */
+/* 256 activations for the 32-weight types: x_i ~ d * s[i/16] * q[i]. The integer sub-scale follows
+ * the largest of each 32, and a 16 that stays within half of it has half the step: less rounding
+ * noise than one scale per 32 (docs/NUMERICS.md). Where n is no multiple of 256 the last group is
+ * filled with s = 1, sum = 0, q = 0. -127 <= q <= 127. A group with max|x| < 2^-107 has d = 0,
+ * s = 1, q = 0; one that is not finite has d = NaN, s = 1, q = 0. */
 typedef struct pn_q8s {
-    int32_t s[16];             /* sub-scale of each 16: ceil(64 * max|x_j| / max|x|), 1..64 */
+    int32_t s[16];             /* ceil(4096 * max|x_j| / max|x|) of the 32, or its half; 1..4096 */
     int32_t sum[PN_Q8B_GROUP]; /* per 32: the q of each 16 times their sub-scale, summed */
-    float d;                   /* max|x| / (127 * 64) */
+    float d;                   /* max|x| / (127 * 4096) */
     uint8_t pad[28];           /* zero */
     int8_t q[PN_QK];           /* on a cache line */
 } pn_q8s;

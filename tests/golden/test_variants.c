@@ -3,7 +3,6 @@
 
 #include "support/check.h"
 #include "support/model_run.h"
-#include "support/reference_qwen35moe.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +14,9 @@ typedef struct variant {
      * rounding. 0: llama.cpp rounds activations, so single rows part where a routing tie flips, and
      * the median KL is judged. */
     double delta_max;
-    double kl_max; /* 0: see check_rounded */
+    /* Both engines round activations to 8 bits for q8 and q51, each in its own way: llama.cpp alone
+     * is 1.1e-3 (q8) and 9e-4 (q51) from exact mathematics. */
+    double kl_max;
 } variant;
 
 static const variant variants[] = {
@@ -30,8 +31,8 @@ static const variant variants[] = {
     { "conv2", NULL, 1e-3, 1 },
     { "split", "split-00003-of-00004.gguf", 1e-3, 1 }, /* any part opens the whole */
     { "f16", NULL, 0, 1e-5 },
-    { "q8", NULL, 0, 0 },
-    { "q51", NULL, 0, 0 },
+    { "q8", NULL, 0, 1e-3 },
+    { "q51", NULL, 0, 1e-3 },
 };
 
 static void *read_part(const char *name, const char *what, size_t *n)
@@ -39,31 +40,6 @@ static void *read_part(const char *name, const char *what, size_t *n)
     char path[160];
     snprintf(path, sizeof path, PN_TEST_MODELS "variants/%s.%s", name, what);
     return pn_test_read(path, n);
-}
-
-/* Both engines round activations to 8 bits, each in its own way. With inputs of 32 and 64 values
- * that alone puts llama.cpp at 1.1e-3 (q8) and 9e-4 (q51) from exact mathematics on the same
- * weights. Two independent roundings add up, so an engine no farther from exact than llama.cpp is
- * at most twice that from llama.cpp, in the median. Exact is the binary64 reference. */
-static void check_rounded(const variant *v, const char *path, const int32_t *ids, int n,
-                          const int32_t *at, size_t n_at, const float *llama, double median)
-{
-    int n_vocab;
-    double *const exact = pn_reference_logits(path, ids, n, &n_vocab, NULL);
-    float *const row = malloc((size_t)n_vocab * sizeof *row);
-    assert_non_null(row);
-    double kl[64];
-    for (size_t i = 0; i < n_at; i++) {
-        for (int j = 0; j < n_vocab; j++)
-            row[j] = (float)exact[(size_t)at[i] * (size_t)n_vocab + (size_t)j];
-        kl[i] = pn_test_kl(llama + i * (size_t)n_vocab, row, n_vocab);
-    }
-    const double theirs = pn_test_quantile(kl, n_at, 0.5);
-    print_message("          median KL of exact mathematics from llama.cpp %.2g\n", theirs);
-    if (!(median <= 2 * theirs))
-        fail_msg("%s: median KL is %g, expected at most 2 * %g", v->name, median, theirs);
-    free(row);
-    free(exact);
 }
 
 static void check_variant(const variant *v, int n_batch)
@@ -93,9 +69,7 @@ static void check_variant(const variant *v, int n_batch)
     print_message("%-9s largest difference %.2g, median KL %.2g\n", v->name, worst, median);
     if (v->delta_max > 0 && !(worst <= v->delta_max))
         fail_msg("%s: a logit is off by %g, expected at most %g", v->name, worst, v->delta_max);
-    if (v->kl_max == 0)
-        check_rounded(v, path, ids, (int)n_ids, at, n_at, want, median);
-    else if (!(median <= v->kl_max))
+    if (!(median <= v->kl_max))
         fail_msg("%s: median KL is %g, expected at most %g", v->name, median, v->kl_max);
     free(y);
     free(want);

@@ -14,7 +14,7 @@
 
 enum {
     BITS_NOT_FINITE = 0x7f800000,
-    BITS_2_M113 = (127 - 113) << 23, /* below it d of a pn_q8s would be subnormal */
+    BITS_2_M107 = (127 - 107) << 23, /* below it d of a pn_q8s would be subnormal */
     BITS_2_M115 = (127 - 115) << 23, /* below it d of a pn_q8k would be subnormal */
     BITS_2_M119 = (127 - 119) << 23, /* below it d of a pn_q8b block would be */
 };
@@ -143,16 +143,19 @@ static void quantize_s(pn_q8s *b, const float *x, size_t n)
     for (int j = 0; j < 16; j++)
         b->s[j] = 1;
     const uint32_t bits = max_lane(max_bits(x, n));
-    if (bits < BITS_2_M113 || bits >= BITS_NOT_FINITE) {
-        b->d = pn_asf(bits < BITS_2_M113 ? 0 : 0x7fc00000u);
+    if (bits < BITS_2_M107 || bits >= BITS_NOT_FINITE) {
+        b->d = pn_asf(bits < BITS_2_M107 ? 0 : 0x7fc00000u);
         return;
     }
-    const float amax = pn_asf(bits), u = pn_div(64.0f, amax);
-    b->d = pn_div(amax, 8128.0f);
+    const float amax = pn_asf(bits), u = pn_div(4096.0f, amax);
+    b->d = pn_div(amax, 520192.0f);
     for (size_t j = 0; j < n / 32; j++) {
+        const uint32_t bits_32 = max_lane(max_bits(x + 32 * j, 32));
+        const int s = sub_scale(bits_32, u, 4096);
         float is[2];
         for (size_t h = 0; h < 2; h++) {
-            b->s[2 * j + h] = sub_scale(max_lane(max_bits(x + 32 * j + 16 * h, 16)), u, 64);
+            const float amax_16 = pn_asf(max_lane(max_bits(x + 32 * j + 16 * h, 16)));
+            b->s[2 * j + h] = amax_16 > pn_asf(bits_32) * 0.5f ? s : (s + 1) / 2;
             is[h] = pn_div(1.0f, b->d * pn_i2f(b->s[2 * j + h]));
         }
         const __m256i q = quantize32(x + 32 * j, is);

@@ -13,7 +13,7 @@
 /* As in the scalar level: where the sums leave the normal range. */
 enum {
     BITS_NOT_FINITE = 0x7f800000,
-    BITS_2_M113 = (127 - 113) << 23,
+    BITS_2_M107 = (127 - 107) << 23,
     BITS_2_M115 = (127 - 115) << 23,
     BITS_2_M119 = (127 - 119) << 23,
 };
@@ -144,20 +144,24 @@ static void quantize_s(pn_q8s *b, const float *x)
     const __m512i bits = max_bits_of_16(x);
     const uint32_t max = _mm512_reduce_max_epu32(bits);
     memset(b, 0, offsetof(pn_q8s, q));
-    if (max < BITS_2_M113 || max >= BITS_NOT_FINITE) {
+    if (max < BITS_2_M107 || max >= BITS_NOT_FINITE) {
         memset(b->q, 0, sizeof b->q);
-        b->d = pn_asf(max < BITS_2_M113 ? 0 : 0x7fc00000u);
+        b->d = pn_asf(max < BITS_2_M107 ? 0 : 0x7fc00000u);
         _mm512_storeu_si512(b->s, _mm512_set1_epi32(1));
         return;
     }
-    const float amax = pn_asf(max), u = pn_div(64.0f, amax);
-    b->d = pn_div(amax, 8128.0f);
-    /* s = ceil(r), held within 1..64 */
-    const __m512 r = _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(u));
+    const float amax = pn_asf(max), u = pn_div(4096.0f, amax);
+    b->d = pn_div(amax, 520192.0f);
+    /* s = ceil(r) of the 32, held within 1..4096; its half where the 16 stays within half of it */
+    const __m512 amax_32 = _mm512_castsi512_ps(twice(max_of_two(bits)));
+    const __m512 r = _mm512_mul_ps(amax_32, _mm512_set1_ps(u));
     __m512i s = _mm512_cvttps_epi32(r);
     const __mmask16 is_below = _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(s), r, _CMP_LT_OQ);
     s = _mm512_mask_add_epi32(s, is_below, s, _mm512_set1_epi32(1));
-    s = _mm512_min_epi32(_mm512_max_epi32(s, _mm512_set1_epi32(1)), _mm512_set1_epi32(64));
+    s = _mm512_min_epi32(_mm512_max_epi32(s, _mm512_set1_epi32(1)), _mm512_set1_epi32(4096));
+    const __mmask16 is_small = _mm512_cmp_ps_mask(
+        _mm512_castsi512_ps(bits), _mm512_mul_ps(amax_32, _mm512_set1_ps(0.5f)), _CMP_LE_OQ);
+    s = _mm512_mask_srli_epi32(s, is_small, _mm512_add_epi32(s, _mm512_set1_epi32(1)), 1);
     _mm512_storeu_si512(b->s, s);
     float is[16];
     const __m512 ds = _mm512_mul_ps(_mm512_set1_ps(b->d), _mm512_cvtepi32_ps(s));

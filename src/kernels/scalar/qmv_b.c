@@ -1,7 +1,7 @@
 /* Dot products of the 32-weight types with pn_q8s activations: the specification.
  *
  * Per block, exactly in int32: isum = sum over its two 16s of s * sum_i q_i a_i, which is at most
- * 32 * 128 * 127 * 64 < 2^25; asum = sum over the two of s * sum_i a_i.
+ * 32 * 128 * 127 * 4096 = 2,130,706,432 < 2^31; asum = sum over the two of s * sum_i a_i.
  * Per group of 8 blocks (256 weights; fewer at the end of a row), blocks ascending, from +0:
  *     Q8_0 Q4_0 Q5_0 IQ4_NL MXFP4   t = fma(d_w, isum, t)
  *     Q4_1 Q5_1                     t = fma(d_w, isum, t), then t = fma(m_w, asum, t)

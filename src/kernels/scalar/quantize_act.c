@@ -21,7 +21,7 @@ static uint32_t max_bits(const float *x, size_t n)
 
 enum {
     BITS_NOT_FINITE = 0x7f800000,
-    BITS_2_M113 = (127 - 113) << 23, /* below it d of a pn_q8s would be subnormal */
+    BITS_2_M107 = (127 - 107) << 23, /* below it d of a pn_q8s would be subnormal */
     BITS_2_M115 = (127 - 115) << 23, /* below it d of a pn_q8k would be subnormal */
     BITS_2_M119 = (127 - 119) << 23, /* below it d of a pn_q8b block would be */
 };
@@ -96,27 +96,32 @@ void pn_quantize_q8b_scalar(void *dst, const float *x, size_t n)
         quantize_b(b + ib / PN_Q8B_GROUP, ib % PN_Q8B_GROUP, x + ib * PN_QB);
 }
 
-/* Over up to 256 values: amax = max|x|, d = amax / 8128, u = 64 / amax.
- * Per 16: s = ceil(amax_j * u), held within 1..64; is = 1 / (d * s); q = rne(x * is).
- * |q| <= 127 as for quantize_k, with 64 for 16; |sum| <= 32 * 127 * 64. */
+/* Over up to 256 values: amax = max|x|, d = amax / 520192, u = 4096 / amax.
+ * Per 32: s32 = ceil(amax_32 * u), held within 1..4096. Per 16: s = s32 where
+ * amax_16 > amax_32 / 2, else (s32 + 1) / 2; is = 1 / (d * s); q = rne(x * is).
+ * |q| <= 127 as for quantize_k, with 4096 for 16, as s >= 4096 amax_16 / amax (1 - e)^2 in both
+ * cases; |sum| <= 32 * 127 * 4096, which times the 128 of raised weights still fits int32. */
 static void quantize_s(pn_q8s *b, const float *x, size_t n)
 {
     memset(b, 0, sizeof *b);
     for (int j = 0; j < 16; j++)
         b->s[j] = 1;
     const uint32_t bits = max_bits(x, n);
-    if (bits < BITS_2_M113 || bits >= BITS_NOT_FINITE) {
-        b->d = pn_asf(bits < BITS_2_M113 ? 0 : 0x7fc00000u);
+    if (bits < BITS_2_M107 || bits >= BITS_NOT_FINITE) {
+        b->d = pn_asf(bits < BITS_2_M107 ? 0 : 0x7fc00000u);
         return;
     }
-    const float amax = pn_asf(bits), u = pn_div(64.0f, amax);
-    b->d = pn_div(amax, 8128.0f); /* 127 * 64 */
+    const float amax = pn_asf(bits), u = pn_div(4096.0f, amax);
+    b->d = pn_div(amax, 520192.0f); /* 127 * 4096 */
     for (size_t j = 0; j < n / 16; j++) {
-        const float *const xj = x + 16 * j;
-        const float r = pn_asf(max_bits(xj, 16)) * u;
+        const float amax_32 = pn_asf(max_bits(x + j / 2 * 32, 32));
+        const float r = amax_32 * u;
         int s = (int)r;
         s += pn_i2f(s) < r; /* ceil */
-        s = s < 1 ? 1 : s > 64 ? 64 : s;
+        s = s < 1 ? 1 : s > 4096 ? 4096 : s;
+        const float *const xj = x + 16 * j;
+        if (!(pn_asf(max_bits(xj, 16)) > amax_32 * 0.5f))
+            s = (s + 1) / 2;
         b->s[j] = s;
         const float is = pn_div(1.0f, b->d * pn_i2f(s));
         for (int i = 0; i < 16; i++) {
