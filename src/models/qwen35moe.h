@@ -148,8 +148,9 @@ void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm);
 /* The experts of layer il over n_tok rows of x (which may be fewer than the pass's). */
 void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_tok);
 
-/* Floats of ws->attn_parts: one decoding sequence of the longest context, where there are more
- * threads than KV heads; else 0. Scratch bytes a thread needs in each sub-block. */
+/* Floats of ws->attn_parts: one decoding sequence of the longest context (at most 2^20 positions;
+ * beyond, a head's chunks stay with one thread), where there are more threads than KV heads; else
+ * 0. Scratch bytes a thread needs in each sub-block. */
 size_t pn_qwen35moe_attn_parts_floats(const pn_qwen35moe *m, const pn_exec *ex);
 size_t pn_qwen35moe_attn_scratch(const pn_qwen35moe *m, const pn_exec *ex);
 size_t pn_qwen35moe_moe_scratch(const pn_qwen35moe *m, const pn_exec *ex);

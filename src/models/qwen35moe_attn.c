@@ -10,8 +10,10 @@
 enum {
     Q_TOKENS = 16, /* tokens of one attention item: times the heads of a group, some dozens of
                          queries share each chunk that is read */
-    RANGES_PER_THREAD = 2, /* of shared out chunks: enough to even out slow cores */
-    STORE_TOKENS = 32      /* tokens of one store item: one tile of K lanes, so no line is shared */
+    RANGES_PER_THREAD = 2,       /* of shared out chunks: enough to even out slow cores */
+    SHARED_CHUNKS_MAX = 1 << 13, /* 2^20 positions, four times what the published models are trained
+                                    on: a file may claim any context, and this is memory */
+    STORE_TOKENS = 32 /* tokens of one store item: one tile of K lanes, so no line is shared */
 };
 
 typedef struct attn_ctx {
@@ -187,7 +189,8 @@ size_t pn_qwen35moe_attn_parts_floats(const pn_qwen35moe *m, const pn_exec *ex)
 {
     if (ex->n_threads <= m->n_head_kv_max || !m->n_attn)
         return 0;
-    const size_t n_chunk = ((size_t)m->cfg.n_ctx + PN_KV_CHUNK - 1) / PN_KV_CHUNK;
+    const size_t n_all = ((size_t)m->cfg.n_ctx + PN_KV_CHUNK - 1) / PN_KV_CHUNK;
+    const size_t n_chunk = n_all < SHARED_CHUNKS_MAX ? n_all : SHARED_CHUNKS_MAX;
     return pn_attn_parts_floats((size_t)m->cfg.head_dim, (size_t)m->n_head_max, n_chunk);
 }
 

@@ -184,7 +184,7 @@ static pn_status load_order(const pn_gguf *f, pn_qwen35moe *m, int32_t *tmp, pn_
 /* Carries the file, the next free floats and sums while the tensors are found. */
 typedef struct finder {
     const pn_gguf *f;
-    float *next_float;
+    float *next_float;                /* NULL: shapes and types are checked, nothing is read */
     double expert_bytes, expert_macs; /* all experts of all layers */
     double trunk_bytes, trunk_macs;   /* every other matrix */
     pn_err *err;
@@ -214,6 +214,8 @@ static pn_status find_rows(finder *fi, int il, const char *what, int n_col, int 
     char name[64];
     PN_TRY(pn_tensor_float_rows(fi->f, blk_name(name, il, what), (size_t)n_col, (size_t)n_row,
                                 fi->next_float, fi->err));
+    if (!fi->next_float)
+        return PN_OK;
     *out = fi->next_float;
     fi->next_float += (size_t)n_col * (size_t)n_row;
     return PN_OK;
@@ -307,8 +309,10 @@ static pn_status find_ends(finder *fi, pn_qwen35moe *m)
                                 &m->output, fi->err));
     PN_TRY(
         pn_tensor_floats(fi->f, "output_norm.weight", (size_t)c->n_embd, fi->next_float, fi->err));
-    m->output_norm = fi->next_float;
-    fi->next_float += c->n_embd;
+    if (fi->next_float) {
+        m->output_norm = fi->next_float;
+        fi->next_float += c->n_embd;
+    }
     fi->trunk_bytes += (double)m->output.mat_bytes + (double)m->token_embd.row_bytes;
     fi->trunk_macs += (double)c->n_embd * c->n_vocab;
     return PN_OK;
@@ -335,14 +339,13 @@ static bool alloc_layers(pn_qwen35moe *m, size_t *bytes)
     m->post_attention_norm = pn_calloc(n, sizeof *m->post_attention_norm);
     m->n_head_kv = pn_calloc((size_t)m->n_attn, sizeof *m->n_head_kv);
     m->kv_first = pn_calloc((size_t)m->n_attn, sizeof *m->kv_first);
-    m->floats = pn_alloc_aligned(n_floats(m) * sizeof(float));
     *bytes = sizeof *m +
              n * (sizeof *m->moe + 2 * sizeof *m->attn_norm + sizeof *m->block_order +
                   sizeof *m->block_index) +
              (size_t)m->n_attn * (sizeof *m->attn + sizeof *m->n_head_kv + sizeof *m->kv_first) +
              (size_t)m->n_ssm * sizeof *m->ssm + n_floats(m) * sizeof(float);
     return m->moe && m->attn && m->ssm && m->attn_norm && m->post_attention_norm && m->n_head_kv &&
-           m->kv_first && m->floats;
+           m->kv_first;
 }
 
 void pn_qwen35moe_free(void *impl)
@@ -432,24 +435,37 @@ static void collect_needs(pn_qwen35moe *m)
     }
 }
 
+static pn_status find_all(finder *fi, pn_qwen35moe *m, const pn_load_opts *opts)
+{
+    const pn_qwen35moe_cfg *const c = &m->cfg;
+    PN_TRY(find_ends(fi, m));
+    for (int il = 0; il < c->n_layer; il++) {
+        if (opts && opts->progress &&
+            !opts->progress(opts->ctx, "loading", (uint64_t)il, (uint64_t)c->n_layer))
+            return pn_fail(fi->err, PN_ERR_CANCELLED, "loading was stopped");
+        PN_TRY(find_floats(fi, il, "attn_norm.weight", c->n_embd, &m->attn_norm[il]));
+        PN_TRY(find_floats(fi, il, "post_attention_norm.weight", c->n_embd,
+                           &m->post_attention_norm[il]));
+        const int i = m->block_index[il];
+        PN_TRY(m->block_order[il] == PN_BLOCK_ATTN ? find_attn(fi, c, il, &m->attn[i])
+                                                   : find_ssm(fi, c, il, &m->ssm[i]));
+        PN_TRY(find_moe(fi, c, il, &m->moe[il]));
+    }
+    return PN_OK;
+}
+
 static pn_status find_tensors(pn_model *model, pn_qwen35moe *m, const pn_load_opts *opts,
                               pn_err *err)
 {
     const pn_qwen35moe_cfg *const c = &m->cfg;
+    /* First every shape: keys that the tensors do not bear out must not size an allocation. */
+    finder check = { .f = model->file, .err = err };
+    PN_TRY(find_all(&check, m, NULL));
+    m->floats = pn_alloc_aligned(n_floats(m) * sizeof(float));
+    if (!m->floats)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for the model's tables");
     finder fi = { .f = model->file, .next_float = m->floats, .err = err };
-    PN_TRY(find_ends(&fi, m));
-    for (int il = 0; il < c->n_layer; il++) {
-        if (opts && opts->progress &&
-            !opts->progress(opts->ctx, "loading", (uint64_t)il, (uint64_t)c->n_layer))
-            return pn_fail(err, PN_ERR_CANCELLED, "loading was stopped");
-        PN_TRY(find_floats(&fi, il, "attn_norm.weight", c->n_embd, &m->attn_norm[il]));
-        PN_TRY(find_floats(&fi, il, "post_attention_norm.weight", c->n_embd,
-                           &m->post_attention_norm[il]));
-        const int i = m->block_index[il];
-        PN_TRY(m->block_order[il] == PN_BLOCK_ATTN ? find_attn(&fi, c, il, &m->attn[i])
-                                                   : find_ssm(&fi, c, il, &m->ssm[i]));
-        PN_TRY(find_moe(&fi, c, il, &m->moe[il]));
-    }
+    PN_TRY(find_all(&fi, m, opts));
     PN_ASSERT(fi.next_float == m->floats + n_floats(m));
     if (opts && opts->progress)
         opts->progress(opts->ctx, "loading", (uint64_t)c->n_layer, (uint64_t)c->n_layer);

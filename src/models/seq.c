@@ -36,7 +36,7 @@ pn_status pn_seq_init(pn_seq *seq, const pn_seq_layout *layout, pn_kv_type kv_ty
             "kv type q8_0 needs a head size that is a multiple of %d, this model's is %zu", PN_QB,
             layout->head_dim);
     const size_t rec_bytes = pn_seq_recurrent_bytes(layout);
-    const int n_page_max = (n_ctx + PN_KV_CHUNK - 1) / PN_KV_CHUNK;
+    const int n_page_max = (n_ctx - 1) / PN_KV_CHUNK + 1; /* n_ctx may be INT_MAX */
     float *const rec = pn_pages_alloc(rec_bytes);
     pn_kv_page **const pages = pn_calloc((size_t)n_page_max, sizeof *pages);
     const uint8_t **const page_data = pn_calloc((size_t)n_page_max, sizeof *page_data);
@@ -115,7 +115,7 @@ pn_status pn_seq_reserve(pn_seq *seq, int n_tok, pn_err *err)
                        "context is full: %d tokens are held, %d more do not fit in %d", seq->pos,
                        n_tok, seq->n_ctx);
     const int end = seq->pos + n_tok;
-    const int n_page = (end + PN_KV_CHUNK - 1) / PN_KV_CHUNK;
+    const int n_page = end ? (end - 1) / PN_KV_CHUNK + 1 : 0;
     const size_t bytes = pn_seq_page_bytes(seq->layout, seq->kv_type);
     for (int i = seq->pos / PN_KV_CHUNK; i < n_page; i++) {
         pn_kv_page *const old = i < seq->n_page ? seq->pages[i] : NULL;

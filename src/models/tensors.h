@@ -11,7 +11,8 @@
 pn_status pn_tensor_matrix(const pn_gguf *file, const char *name, size_t n, size_t n_row,
                            size_t n_mat, pn_qweight *w, pn_err *err);
 
-/* The n values of a small tensor as floats, whatever its type, written to out [n]. */
+/* The n values of a small tensor as floats, whatever its type, written to out [n]; with out NULL
+ * the tensor is only checked. */
 pn_status pn_tensor_floats(const pn_gguf *file, const char *name, size_t n, float *out,
                            pn_err *err);
 /* The same for a tensor [n_col, n_row], rows one after the other. */

@@ -259,7 +259,7 @@ static void put_keys(pn_gguf_writer *w, const small_shape *s)
         put_int(&k, "full_attention_interval", s->interval);
     if (s->n_recurrent) {
         uint8_t flags[SMALL_MAX_LAYERS] = { 0 };
-        for (int i = 0; i < s->n_recurrent; i++)
+        for (int i = 0; i < s->n_recurrent && i < SMALL_MAX_LAYERS; i++)
             flags[i] = (uint8_t)s->recurrent[i];
         pn_gguf_put_arr(w, full_key("attention.recurrent_layers"), PN_GGUF_BOOL,
                         (size_t)s->n_recurrent, flags);
@@ -338,7 +338,7 @@ void small_write(const char *path, const small_shape *s)
     pn_gguf_writer *w = NULL;
     pn_err err = { 0 };
     must(pn_gguf_writer_new(NULL, &w, &err), &err);
-    put_keys(w, s);
+    put_keys(w, s->keys_of ? s->keys_of : s);
     for (int i = 0; i < l->n; i++)
         must(pn_gguf_put_tensor(w, l->t[i].name, l->t[i].type, l->t[i].n_dims, l->t[i].dims, &err),
              &err);

@@ -30,14 +30,15 @@ typedef struct small_shape {
     bool is_tied;        /* no output.weight */
     bool dt_is_bare;     /* ssm_dt instead of ssm_dt.bias */
     /* what is made wrong */
-    const char *lacks;        /* a tensor or a key (without prefix) that is left out */
-    const char *odd_tensor;   /* this one has ... */
-    uint64_t odd_dims[4];     /* ... these dims, unless [0] is 0, */
-    uint32_t odd_type;        /* this type, unless 0, with zero bytes for data, */
-    float odd_value;          /* and this value in place of its last */
-    bool has_odd_value;       /* ... */
-    const char *odd_key;      /* this integer key (without prefix) is ... */
-    uint32_t odd_key_value;   /* ... this */
+    const char *lacks;                 /* a tensor or a key (without prefix) that is left out */
+    const char *odd_tensor;            /* this one has ... */
+    uint64_t odd_dims[4];              /* ... these dims, unless [0] is 0, */
+    uint32_t odd_type;                 /* this type, unless 0, with zero bytes for data, */
+    float odd_value;                   /* and this value in place of its last */
+    bool has_odd_value;                /* ... */
+    const char *odd_key;               /* this integer key (without prefix) is ... */
+    uint32_t odd_key_value;            /* ... this */
+    const struct small_shape *keys_of; /* the keys are this shape's; NULL: its own */
     bool has_mtp_tensors;     /* with n_nextn: blk.N.nextn.eh_proj.weight of NaN is there */
     const char *rope_scaling; /* rope.scaling.type; NULL: absent, and with it ... */
     float rope_factor;        /* ... rope.scaling.factor and */

@@ -6,7 +6,7 @@
 #include "support/small_model.h"
 #include "support/tmpdir.h"
 
-#include "models/model.h"
+#include "models/qwen35moe.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -234,6 +234,64 @@ static void test_key_ranges(void **state)
             else
                 refused(&s, PN_ERR_FORMAT, names[i], NULL);
         }
+}
+
+/* Sizes that the limits allow, but no tensor bears out, are refused by a tensor's shape and before
+ * memory is asked for by them (the sanitizers' allocator ends the test where it is). */
+static void test_sizes_without_tensors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t value;
+        const char *named;
+    } cases[] = {
+        { "embedding_length", PN_QWEN35MOE_MAX_EMBD, "token_embd.weight" },
+        { "expert_count", PN_QWEN35MOE_MAX_EXPERTS, "ffn_gate_inp.weight" },
+        { "ssm.conv_kernel", PN_QWEN35MOE_MAX_CONV, "blk.0.ssm_conv1d.weight: its shape is 4 x" },
+        { "block_count", PN_QWEN35MOE_MAX_LAYERS, "blk.2." },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        small_shape s = small_base();
+        s.odd_key = cases[i].key;
+        s.odd_key_value = cases[i].value;
+        refused(&s, PN_ERR_FORMAT, cases[i].named, NULL);
+    }
+    small_shape s = small_base(), keys = small_base();
+    keys.d_state = PN_QWEN35MOE_MAX_STATE; /* 3 * 2^24 channels of 64 taps: 13 GB as floats */
+    keys.n_group = keys.dt_rank = PN_QWEN35MOE_MAX_HEADS;
+    keys.d_conv = PN_QWEN35MOE_MAX_CONV;
+    s.keys_of = &keys;
+    refused(&s, PN_ERR_FORMAT, "blk.0.attn_qkv.weight", "shape");
+}
+
+/* A context that only the file claims costs no workspace beyond that of 2^20 positions, where the
+ * chunks of a query are shared out among threads (more threads than KV heads). */
+static void test_claimed_context(void **state)
+{
+    (void)state;
+    pn_plan plan[3] = { 0 };
+    static const uint32_t n_ctx[3] = { 1 << 15, 1 << 20, 0x7fffffff };
+    for (int i = 0; i < 3; i++) {
+        small_shape s = small_base();
+        s.odd_key = "context_length";
+        s.odd_key_value = n_ctx[i];
+        pn_err err = { 0 };
+        pn_model *const m = load(&s, NULL, &err);
+        assert_non_null(m);
+        const pn_exec_opts exec = { .n_threads = 8 };
+        assert_int_equal(pn_model_plan(m, &exec, PN_KV_F16, &plan[i], &err), PN_OK);
+        pn_seq seq;
+        assert_int_equal(pn_seq_init(&seq, &m->layout, PN_KV_F16, (int)n_ctx[i], &err), PN_OK);
+        assert_int_equal(pn_seq_reserve(&seq, 0, &err), PN_OK);
+        assert_int_equal(seq.n_page, 0);
+        const uint32_t n_page = n_ctx[i] / PN_KV_CHUNK + (n_ctx[i] % PN_KV_CHUNK != 0);
+        assert_int_equal(seq.n_page_max, n_page);
+        pn_seq_clear(&seq);
+        pn_model_free(m);
+    }
+    assert_true(plan[0].workspace_bytes < plan[1].workspace_bytes);
+    assert_int_equal(plan[1].workspace_bytes, plan[2].workspace_bytes);
 }
 
 /* Keys that contradict each other. */
@@ -589,14 +647,15 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_tensor), cmocka_unit_test(test_missing_key),
-        cmocka_unit_test(test_wrong_shape),    cmocka_unit_test(test_unsupported_type),
-        cmocka_unit_test(test_key_ranges),     cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_sections),       cmocka_unit_test(test_equal_forms),
-        cmocka_unit_test(test_arrays),         cmocka_unit_test(test_nextn),
-        cmocka_unit_test(test_refused_passes), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_options),
-        cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_missing_tensor),  cmocka_unit_test(test_missing_key),
+        cmocka_unit_test(test_wrong_shape),     cmocka_unit_test(test_unsupported_type),
+        cmocka_unit_test(test_key_ranges),      cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_sections),        cmocka_unit_test(test_equal_forms),
+        cmocka_unit_test(test_arrays),          cmocka_unit_test(test_nextn),
+        cmocka_unit_test(test_refused_passes),  cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_not_finite),      cmocka_unit_test(test_options),
+        cmocka_unit_test(test_scaling),         cmocka_unit_test(test_sizes_without_tensors),
+        cmocka_unit_test(test_claimed_context),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
