@@ -1,16 +1,24 @@
 #include "base/status.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Names in messages come from untrusted files: keep them on one line of a terminal. */
+/* Names in messages come from untrusted files: keep them on one line of a terminal, and the message
+ * UTF-8, also where it was cut inside a character. */
 static void tame(char *s)
 {
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            *s = '?';
+    for (size_t len = strlen(s); len;) {
+        uint32_t cp = 0;
+        const size_t n = pn_utf8_next(s, len, &cp), step = n ? n : 1;
+        if (!n || cp < 0x20 || (cp >= 0x7f && cp < 0xa0))
+            memset(s, '?', step);
+        s += step;
+        len -= step;
+    }
 }
 
 pn_status pn_fail(pn_err *err, pn_status code, const char *fmt, ...)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     TOKENS_BYTES_MAX = 256 << 20
@@ -95,6 +96,25 @@ static pn_status run_batches(job *j, pn_err *err)
     return PN_OK;
 }
 
+/* Opens the output. A model is no place for logits: it may be the very file that is mapped, and
+ * -m and -o are easily swapped. */
+static pn_status open_output(const char *path, FILE **out, pn_err *err)
+{
+    struct stat there;
+    if (stat(path, &there) == 0 && S_ISREG(there.st_mode)) {
+        char magic[4] = "";
+        FILE *const old = fopen(path, "rb");
+        const size_t n = old ? fread(magic, 1, sizeof magic, old) : 0;
+        if (old)
+            fclose(old);
+        if (n == sizeof magic && memcmp(magic, "GGUF", n) == 0)
+            return pn_fail(err, PN_ERR_ARG, "%s: is a GGUF file; it is not overwritten with logits",
+                           path);
+    }
+    *out = fopen(path, "wb");
+    return *out ? PN_OK : pn_fail(err, PN_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
 static pn_status prepare(job *j, pn_err *err)
 {
     const pn_cli_opts *const o = j->opts;
@@ -109,8 +129,9 @@ static pn_status prepare(job *j, pn_err *err)
                        (long long)n_ctx);
     for (size_t i = 0; i < j->n; i++)
         if (j->tokens[i] < 0 || j->tokens[i] >= info.n_vocab)
-            return pn_fail(err, PN_ERR_ARG, "token %zu is out of range, expected 0 to %d", i,
-                           info.n_vocab - 1);
+            return pn_fail(err, PN_ERR_ARG,
+                           "the token id at place %zu (from 0) is out of range, expected 0 to %d",
+                           i, info.n_vocab - 1);
     const size_t want = o->n_last > 0 && (size_t)o->n_last < j->n ? (size_t)o->n_last : j->n;
     j->n_skip = j->n - want;
     const pn_exec_opts exec =
@@ -125,15 +146,14 @@ static pn_status prepare(job *j, pn_err *err)
     j->logits = pn_calloc(rows * (size_t)info.n_vocab, sizeof(float));
     if (!j->logits)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for %zu rows of logits", rows);
-    j->out = fopen(o->output, "wb");
-    return j->out ? PN_OK : pn_fail(err, PN_ERR_IO, "%s: %s", o->output, strerror(errno));
+    return open_output(o->output, &j->out, err);
 }
 
 int pn_cmd_logits(const pn_cli_opts *opts)
 {
     if (!opts->output)
         return pn_cli_usage("logits: -o is missing: where shall the logits go?");
-    if (!opts->tokens_file == !opts->tokens.n)
+    if (!opts->tokens_file == !opts->tokens.at) /* --tokens "" is given: an empty prompt */
         return pn_cli_usage("logits: give either --tokens or --tokens-file");
     pn_err err = { 0 };
     int32_t *tokens = NULL;

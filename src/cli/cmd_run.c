@@ -254,6 +254,10 @@ static bool command(run *r, pn_span line)
         restart(r, &rest, &err);
     } else if (is_word(line, "/think")) {
         const bool on = is_word(rest, "on"), off = is_word(rest, "off");
+        if (rest.len && !on && !off) {
+            fputs("/think takes on or off\n", stderr);
+            return true;
+        }
         r->thinks = on ? true : off ? false : !r->thinks;
         fprintf(stderr, "thinking is %s\n", r->thinks ? "on" : "off");
     } else {

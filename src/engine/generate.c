@@ -223,12 +223,15 @@ static pn_status stream(pn_session *s, const int32_t *ids, size_t n_id, const pn
                         pn_buf *text, pn_gen_result *result, pn_err *err)
 {
     const int n_ctx = pn_seq_n_ctx(pn_state_seq(s->state));
+    pn_model_info info;
+    pn_model_get_info(s->engine->model, &info);
     *result = (pn_gen_result){ 0 };
     if (n_id == 0)
         return pn_fail(err, PN_ERR_ARG, "the prompt is empty");
     if (n_id > (size_t)n_ctx)
         return pn_fail(err, PN_ERR_LIMIT,
-                       "the prompt has %zu tokens, the context holds %d; raise --ctx", n_id, n_ctx);
+                       "the prompt has %zu tokens, the context holds %d of the model's %d", n_id,
+                       n_ctx, info.n_ctx_train);
     answer a = {
         .s = s,
         .opts = opts,

@@ -184,6 +184,10 @@ def test_a_prompt_longer_than_the_context(tmp_path):
     refused(pantheon("run", "-m", MODEL, "-f", ids), "32768")
 
 
+def test_an_empty_list_of_ids():
+    refused(logits("--tokens", "", "-o", "/dev/null"), "prompt is empty")
+
+
 @pytest.mark.parametrize("options", [["-p", ""], ["-f", "/dev/null"], ["-p", "", "--raw"]])
 def test_an_empty_prompt(options):
     refused(pantheon("run", "-m", MODEL, *options), "prompt is empty")
@@ -198,6 +202,16 @@ def test_unwritable_output(tmp_path):
     for out in (tmp_path / "no/such/folder", tmp_path):
         refused(logits("--tokens", "1", "-o", out), out)
     refused(pantheon("synth", "-o", tmp_path / "no/such/folder"), tmp_path / "no/such/folder")
+
+
+def test_logits_never_replace_a_model(tmp_path):
+    """Neither the one that is mapped nor, with -m and -o swapped, another."""
+    model, other = tmp_path / "m.gguf", tmp_path / "o.gguf"
+    model.write_bytes(BYTES)
+    other.write_bytes(BYTES[:1000])
+    for out in (model, other):
+        refused(pantheon("logits", "-m", model, "--tokens", "1", "-o", out), out, "GGUF")
+    assert model.read_bytes() == BYTES and other.read_bytes() == BYTES[:1000]
 
 
 def test_synth_does_not_replace_what_is_no_file(tmp_path):

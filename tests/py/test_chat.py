@@ -124,6 +124,8 @@ def test_commands(chat):
     assert b"/frobnicate is no command" in c.prompt()
     c.send("/think\r")
     assert b"thinking is off" in c.prompt()
+    c.send("/think maybe\r")
+    assert b"on or off" in c.prompt()
     c.send("/think on\r")
     assert b"thinking is on" in c.prompt()
     c.send("   \r")

@@ -26,6 +26,13 @@ static void test_fail_is_bounded_and_tame(void **state)
     pn_err_prefix(&err, "file: ");
     assert_memory_equal(err.msg, "file: a?[31m?", 13);
     assert_int_equal(pn_fail(NULL, PN_ERR_IO, "nobody listens"), PN_ERR_IO);
+    /* Bytes that are no UTF-8, C1 controls and a character cut at the end become '?'. */
+    pn_fail(&err, PN_ERR_FORMAT, "\xc3\xa4 \xff \xc2\x9b \xed\xa0\x80");
+    assert_string_equal(err.msg, "\xc3\xa4 ? ?? ???");
+    memset(big, 'x', PN_ERR_MSG_BYTES);
+    memcpy(big + PN_ERR_MSG_BYTES - 2, "\xc3\xa4", 3);
+    pn_fail(&err, PN_ERR_FORMAT, "%s", big);
+    assert_int_equal(err.msg[PN_ERR_MSG_BYTES - 2], '?');
 }
 
 /* Size arithmetic reports overflow and leaves the result untouched. */
