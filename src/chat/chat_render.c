@@ -42,7 +42,7 @@ static bool is_py_space(uint32_t cp)
 /* str.strip() */
 static pn_span strip(pn_span s)
 {
-    uint32_t cp;
+    uint32_t cp = 0;
     size_t n;
     while (s.len && (n = pn_utf8_next(s.ptr, s.len, &cp)) != 0 && is_py_space(cp))
         s.ptr += n, s.len -= n;
