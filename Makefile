@@ -152,7 +152,7 @@ test-all:
 test-c: $(TEST_RUN) $(addprefix replay-,$(FUZZ))
 # What CI runs under the sanitizers.
 test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
-	@$(MAKE) test-py
+	@$(MAKE) test-py ARGS="-k 'not (depend_on or kv_types)'"
 
 # Programs from outside, by pytest in a venv of its own. ARGS='-k name' chooses.
 VENV := build/venv/$(shell cksum < tests/py/requirements.txt | cut -d ' ' -f 1)
