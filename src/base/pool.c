@@ -161,11 +161,6 @@ void pn_pool_free(pn_pool *p)
     pn_free(p);
 }
 
-int pn_pool_n_thread(const pn_pool *p)
-{
-    return p->n_thread;
-}
-
 void pn_pool_run(pn_pool *p, size_t n_item, size_t grain, pn_pool_fn *fn, void *ctx)
 {
     if (!n_item)

@@ -21,7 +21,6 @@ enum {
 /* n_thread counts the caller; 1 makes no thread. Owned by the caller, freed with pn_pool_free. */
 pn_status pn_pool_new(int n_thread, pn_pool **pool, pn_err *err);
 void pn_pool_free(pn_pool *pool);
-int pn_pool_n_thread(const pn_pool *pool);
 
 /* Runs fn over the items [0, n_item) and returns when all are done; writes of every thread are
  * then visible to the caller. Allocates nothing. Threads: one region at a time per pool. */

@@ -64,11 +64,6 @@ pn_exec *pn_engine_exec(pn_engine *e)
     return e->exec;
 }
 
-const pn_vocab *pn_engine_vocab(const pn_engine *e)
-{
-    return e->vocab;
-}
-
 const char *pn_engine_template_note(const pn_engine *e)
 {
     return e->style.note;

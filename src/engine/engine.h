@@ -25,10 +25,6 @@ struct pn_session {
     float *logits; /* [n_vocab] of the last of them */
 };
 
-/* The vocabulary and template style alone, without weights: for render, tokenize. Errors as
- * pn_engine_new. */
-const pn_vocab *pn_engine_vocab(const pn_engine *engine);
-
 /* Renders a conversation and appends its ids: joined text, control tokens only where the template
  * put them. *is_thinking: the prompt ends inside a think block. */
 pn_status pn_engine_encode_chat(const pn_engine *engine, const pn_chat *chat, pn_ids *ids,
