@@ -479,6 +479,32 @@ static pn_status find_tensors(pn_model *model, pn_qwen35moe *m, const pn_load_op
     return PN_OK;
 }
 
+/* What was loaded, and what in it is known to cost quality: gates below 8 bits a weight. */
+static void log_model(const pn_model *model, const pn_qwen35moe *m, const pn_load_opts *opts)
+{
+    if (!opts || !opts->log)
+        return;
+    const pn_qwen35moe_cfg *const c = &m->cfg;
+    char line[256];
+    snprintf(line, sizeof line,
+             "%d layers (%d with attention) of width %d, %d of %d experts a token, "
+             "context %d, %.1f MB of weights",
+             c->n_layer, m->n_attn, c->n_embd, c->n_expert_used, c->n_expert, c->n_ctx,
+             (double)model->info.weight_bytes / 1e6);
+    opts->log(opts->ctx, 2, line);
+    int n_coarse = 0;
+    for (int i = 0; i < m->n_ssm; i++)
+        n_coarse += m->ssm[i].ssm_alpha.row_bytes < m->ssm[i].ssm_alpha.n ||
+                    m->ssm[i].ssm_beta.row_bytes < m->ssm[i].ssm_beta.n;
+    if (n_coarse) {
+        snprintf(line, sizeof line,
+                 "ssm_alpha or ssm_beta of %d layers has fewer than 8 bits a weight: these gates "
+                 "are sensitive, Q8_0 or finer is usual",
+                 n_coarse);
+        opts->log(opts->ctx, 2, line);
+    }
+}
+
 static pn_status load_into(pn_model *model, pn_qwen35moe *m, const pn_load_opts *opts, pn_err *err)
 {
     pn_qwen35moe_cfg *const c = &m->cfg;
@@ -511,6 +537,7 @@ static pn_status load_into(pn_model *model, pn_qwen35moe *m, const pn_load_opts 
     model->info.n_embd = c->n_embd;
     model->info.n_vocab = c->n_vocab;
     model->info.n_ctx_train = c->n_ctx;
+    log_model(model, m, opts);
     return PN_OK;
 }
 

@@ -153,3 +153,10 @@ def test_thoughts_are_dim_on_a_terminal():
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_no_colours_where_none_are_wanted(env):
     assert b"\x1b[2m" not in on_a_terminal("-p", QUESTION, "--temp", "0", **env)
+
+
+def test_verbose_says_what_was_loaded():
+    quiet = pantheon("run", "-m", MODEL, "-p", "hi", "--temp", "0", "-n", "1").ok()
+    r = pantheon("run", "-m", MODEL, "-p", "hi", "--temp", "0", "-n", "1", "-v").ok()
+    assert "8 layers (2 with attention)" in r.err and "ssm_alpha" in r.err
+    assert r.out == quiet.out and "layers" not in quiet.err
