@@ -1,5 +1,6 @@
 /* y = W x for superblock types (Q2_K to Q6_K, IQ4_XS), on the file's own layout: the template of
- * the avx2 and avxvnni levels. The including file defines LEVEL, the suffix of its functions.
+ * the avx2 and avxvnni levels. The including file defines LEVEL, the suffix of its functions, and
+ * may define DOT_K, a function in place of dot_k (avx512/qmv_rows.c does).
  *
  *   isum = sum over groups j of s_j * scale_j * (codes . q), imin = minima . bsum
  *   t    = fma(d, isum, -(dmin * imin)), without minima d * isum
@@ -92,6 +93,10 @@ PN_INLINE __m256i dot_iq4_xs(const uint8_t *block, const pn_q8k *x)
     return _mm256_add_epi32(acc[0], acc[1]);
 }
 
+#ifndef DOT_K
+#define DOT_K dot_k
+#endif
+
 PN_INLINE void qmv_k(pn_type type, const void *w, size_t row_bytes, size_t n_row, const void *act,
                      size_t n, float *y)
 {
@@ -113,7 +118,7 @@ PN_INLINE void qmv_k(pn_type type, const void *w, size_t row_bytes, size_t n_row
                         _mm_prefetch((const char *)block + QMV_PREFETCH + i, _MM_HINT_T0);
                     park.isum[b][r] = type == PN_TYPE_IQ4_XS
                                           ? dot_iq4_xs(block, x + b0 + b)
-                                          : dot_k(type, block, x + b0 + b, &park.imin[b][r]);
+                                          : DOT_K(type, block, x + b0 + b, &park.imin[b][r]);
                     park.d[b][r] = d_bits(type, block);
                     if (has_min(type))
                         park.dmin[b][r] = min_bits(type, block);

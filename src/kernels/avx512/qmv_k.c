@@ -10,12 +10,9 @@
  *   in the cache     64    60    60    40    40      51
  *   from memory      38    36    33    29    32      37     plain reading in the same runs 52 to 69
  *
- * From memory the 256-bit kernels, which read one row after another, are faster for the types that
- * they can compute fast enough; one core, GB/s, plain reading 40 to 42 (the same VM, 2026-11-30):
- *   512 bits         26    26    22   Q8_0 24        256 bits   34    31    38   Q8_0 38
  * A load that misses among 16 streams, or its software prefetch, waits for one of the few places
  * for misses of the first cache level, while one stream is fetched ahead by the second level. So
- * those four keep the level's below for decoding; here they serve gemm's few columns.
+ * Q3_K to Q6_K decode by qmv_rows.c, faster from memory; here they serve gemm's few columns.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/avx512/stream.h"
@@ -121,7 +118,6 @@ DEFINE(iq4_xs)
 
 void pn_qmv_k_init_avx512(pn_kernels *k)
 {
-    k->qmv[PN_TYPE_Q3_K] = pn_qmv_q3_k_avx512;
     k->qmv[PN_TYPE_Q2_K] = pn_qmv_q2_k_avx512;
     k->qmv[PN_TYPE_IQ4_XS] = pn_qmv_iq4_xs_avx512;
 }
