@@ -93,8 +93,8 @@ typedef struct pn_gen_result {
 
 /* Streams the continuation of ids [n_id], the whole prompt: what the session holds of it already
  * (all of its tokens being a prefix) is not computed again, else it starts over. The answer's
- * tokens are held afterwards, but for an end token and one that completed a stop string or found
- * the context full.
+ * tokens are held afterwards, but for the last one: an end token, or one that completed a stop
+ * string, reached n_predict or found the context full.
  *
  * Errors: PN_ERR_LIMIT when the prompt does not fit the context, PN_ERR_ARG (empty prompt, an id
  *         out of range, sampling options), those of a forward pass; the session is then empty. */

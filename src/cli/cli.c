@@ -143,10 +143,19 @@ static void on_interrupt(int sig)
 
 void pn_cli_interrupt_arm(void)
 {
-    /* SA_RESETHAND: after the first signal the system's default, which ends the program. */
-    struct sigaction a = { .sa_handler = on_interrupt, .sa_flags = SA_RESETHAND };
+    /* SA_RESETHAND: after the first signal the system's default, which ends the program.
+     * SA_RESTART: stdio drops what it holds when a write is interrupted. */
+    struct sigaction a = { .sa_handler = on_interrupt, .sa_flags = SA_RESETHAND | SA_RESTART };
     sigemptyset(&a.sa_mask);
     is_interrupted = 0;
+    sigaction(SIGINT, &a, NULL);
+}
+
+void pn_cli_interrupt_reads(bool on)
+{
+    struct sigaction a;
+    sigaction(SIGINT, NULL, &a);
+    a.sa_flags = on ? a.sa_flags & ~SA_RESTART : a.sa_flags | SA_RESTART;
     sigaction(SIGINT, &a, NULL);
 }
 

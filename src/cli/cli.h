@@ -60,5 +60,8 @@ void pn_cli_guard_maps(void);
  * counts from one again, so an interactive command does it for every answer. */
 void pn_cli_interrupt_arm(void);
 bool pn_cli_interrupted(void);
+/* Whether Ctrl-C makes a blocked read return (while a line is typed) or not (while text is written,
+ * which must not be cut). */
+void pn_cli_interrupt_reads(bool on);
 
 #endif

@@ -148,11 +148,8 @@ static pn_line_got read_plain(pn_line *l, pn_buf *text)
     return PN_LINE_TEXT;
 }
 
-pn_line_got pn_line_read(pn_line *l, const char *prompt, pn_buf *text)
+static pn_line_got read_edited(pn_line *l, const char *prompt, pn_buf *text)
 {
-    text->len = 0;
-    if (!l->is_terminal)
-        return read_plain(l, text);
     current_prompt = prompt;
     fputs("\x1b[?2004h", stdout); /* the terminal then brackets what is pasted */
     fflush(stdout);
@@ -169,4 +166,13 @@ pn_line_got pn_line_read(pn_line *l, const char *prompt, pn_buf *text)
         if (text->ptr[i] == NEWLINE_STAND_IN)
             text->ptr[i] = '\n';
     return PN_LINE_TEXT;
+}
+
+pn_line_got pn_line_read(pn_line *l, const char *prompt, pn_buf *text)
+{
+    text->len = 0;
+    pn_cli_interrupt_reads(true);
+    const pn_line_got got = l->is_terminal ? read_edited(l, prompt, text) : read_plain(l, text);
+    pn_cli_interrupt_reads(false);
+    return got;
 }

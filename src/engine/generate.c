@@ -177,11 +177,10 @@ static pn_status generate_loop(answer *a, pn_gen_result *result, pn_err *err)
     pn_session *const s = a->s;
     const pn_gen_opts *const opts = a->opts;
     const pn_seq *const seq = pn_state_seq(s->state);
+    result->finish = PN_FINISH_LENGTH;
+    if (opts->n_predict == 0)
+        return PN_OK;
     for (bool is_done = false; !is_done;) {
-        if (opts->n_predict >= 0 && result->n_generated >= opts->n_predict) {
-            result->finish = PN_FINISH_LENGTH;
-            return PN_OK;
-        }
         if (opts->should_stop && opts->should_stop(opts->ctx)) {
             result->finish = PN_FINISH_CALLER;
             return PN_OK;
@@ -197,10 +196,8 @@ static pn_status generate_loop(answer *a, pn_gen_result *result, pn_err *err)
         PN_TRY(take_token(a, id, &is_done, result, err));
         if (is_done)
             return PN_OK;
-        if (pn_seq_pos(seq) >= pn_seq_n_ctx(seq)) {
-            result->finish = PN_FINISH_LENGTH;
+        if (result->n_generated == opts->n_predict || pn_seq_pos(seq) >= pn_seq_n_ctx(seq))
             return PN_OK;
-        }
         PN_TRY(feed(s, &id, 1, 1, true, opts, err));
     }
     return PN_OK;

@@ -20,6 +20,7 @@ enum { /* limits on what a file may ask for; the largest published sibling stays
     PN_QWEN35MOE_MAX_FF = 1 << 20,
     PN_QWEN35MOE_MAX_STATE = 1 << 12,
     PN_QWEN35MOE_MAX_CONV = 1 << 6,
+    PN_QWEN35MOE_MAX_CTX = 1 << 24, /* angles are exact up to it (rope.h); longer claims are cut */
 };
 
 typedef struct pn_qwen35moe_cfg {

@@ -123,6 +123,7 @@ static pn_status load_cfg(const pn_gguf *f, const pn_load_opts *opts, pn_qwen35m
     PN_TRY(pn_gguf_opt_f32(f, KEY("rope.freq_base"), &c->rope.freq_base, err));
     PN_TRY(load_sections(f, &c->rope, err));
     PN_TRY(load_scaling(f, opts, c, err));
+    c->n_ctx = c->n_ctx < PN_QWEN35MOE_MAX_CTX ? c->n_ctx : PN_QWEN35MOE_MAX_CTX;
 
     PN_TRY(key_int(f, KEY("ssm.state_size"), true, 1, PN_QWEN35MOE_MAX_STATE, &c->d_state, err));
     PN_TRY(key_int(f, KEY("ssm.group_count"), true, 1, PN_QWEN35MOE_MAX_HEADS, &c->n_group, err));

@@ -135,8 +135,8 @@ static double exact_softplus(double x)
 
 static const function functions[] = {
     { "exp", fn_exp, exp, 1.02, -103.98, 0x1p-150 },
-    { "sigmoid", fn_sigmoid, exact_sigmoid, 2.0, -88.7229, 0x1p-127 },
-    { "silu", fn_silu, exact_silu, 2.0, -88.7229, 2.7e-37 },
+    { "sigmoid", fn_sigmoid, exact_sigmoid, 2.0, -0x1.62e42ep+6, 0x1p-127 },
+    { "silu", fn_silu, exact_silu, 2.0, -0x1.62e42ep+6, 2.7e-37 },
     { "softplus", fn_softplus, exact_softplus, 1.26, -103.98, 0x1p-150 },
 };
 
