@@ -15,28 +15,25 @@ enum {
     TOKENS_BYTES_MAX = 256 << 20
 };
 
-/* The ids of --tokens or --tokens-file. */
-static pn_status read_tokens(const pn_cli_opts *opts, int32_t **tokens, size_t *n, pn_err *err)
+/* The ids of --tokens or --tokens-file; bytes: room for the file, the caller's to free. */
+static pn_status read_tokens(const pn_cli_opts *opts, pn_buf *bytes, int32_t **tokens, size_t *n,
+                             pn_err *err)
 {
-    pn_buf bytes = { 0 };
     if (opts->tokens_file) {
-        PN_TRY(pn_file_read(opts->tokens_file, TOKENS_BYTES_MAX, &bytes, err));
-        if (bytes.len % 4) {
-            const size_t n_byte = bytes.len;
-            pn_buf_free(&bytes);
+        PN_TRY(pn_file_read(opts->tokens_file, TOKENS_BYTES_MAX, bytes, err));
+        if (bytes->len % 4)
             return pn_fail(err, PN_ERR_FORMAT, "%s: %zu bytes, expected a multiple of 4 (int32)",
-                           opts->tokens_file, n_byte);
-        }
+                           opts->tokens_file, bytes->len);
     }
-    *n = opts->tokens_file ? bytes.len / 4 : opts->tokens.n;
+    *n = opts->tokens_file ? bytes->len / 4 : opts->tokens.n;
+    if (!*n)
+        return pn_fail(err, PN_ERR_ARG, "the prompt is empty: no tokens were given");
     *tokens = pn_calloc(*n, sizeof **tokens);
-    if (!*tokens) {
-        pn_buf_free(&bytes);
+    if (!*tokens)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for %zu tokens", *n);
-    }
     for (size_t i = 0; i < *n; i++) {
         if (opts->tokens_file) {
-            const uint8_t *const b = (const uint8_t *)bytes.ptr + 4 * i;
+            const uint8_t *const b = (const uint8_t *)bytes->ptr + 4 * i;
             (*tokens)[i] = (int32_t)((uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
                                      (uint32_t)b[3] << 24);
         } else {
@@ -44,8 +41,7 @@ static pn_status read_tokens(const pn_cli_opts *opts, int32_t **tokens, size_t *
             (*tokens)[i] = v < 0 || v > INT32_MAX ? -1 : (int32_t)v;
         }
     }
-    pn_buf_free(&bytes);
-    return *n ? PN_OK : pn_fail(err, PN_ERR_ARG, "the prompt is empty: no tokens were given");
+    return PN_OK;
 }
 
 static pn_status write_rows(FILE *out, const char *path, const float *x, size_t n, pn_err *err)
@@ -157,8 +153,9 @@ int pn_cmd_logits(const pn_cli_opts *opts)
         return pn_cli_usage("logits: give either --tokens or --tokens-file");
     pn_err err = { 0 };
     int32_t *tokens = NULL;
+    pn_buf bytes = { 0 };
     job j = { .opts = opts };
-    pn_status st = read_tokens(opts, &tokens, &j.n, &err);
+    pn_status st = read_tokens(opts, &bytes, &tokens, &j.n, &err);
     j.tokens = tokens;
     if (st == PN_OK)
         st = prepare(&j, &err);
@@ -171,6 +168,7 @@ int pn_cmd_logits(const pn_cli_opts *opts)
         pn_cli_print_profile(opts, j.exec);
     pn_free(j.logits);
     pn_free(tokens);
+    pn_buf_free(&bytes);
     pn_state_free(j.state);
     pn_exec_free(j.exec);
     pn_model_free(j.model);
