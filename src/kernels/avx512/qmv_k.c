@@ -10,9 +10,9 @@
  *   in the cache     64    60    60    40    40      51
  *   from memory      38    36    33    29    32      37     plain reading in the same runs 52 to 69
  *
- * A load that misses among 16 streams, or its software prefetch, waits for one of the few places
- * for misses of the first cache level, while one stream is fetched ahead by the second level. So
- * Q3_K to Q6_K decode by qmv_rows.c, faster from memory; here they serve gemm's few columns.
+ * From memory 16 streams are slow, probably as their misses, software prefetch included, wait for
+ * the few places of the first cache level, while the second level itself fetches ahead of one
+ * stream. So Q3_K to Q6_K decode by qmv_rows.c; here they serve gemm's few columns.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/avx512/stream.h"
