@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    READ_RUNS = 3
+};
 #define READ_BYTES ((size_t)512 << 20) /* of the bandwidth test: beyond any last-level cache here */
 
 typedef struct bench {
@@ -25,7 +28,9 @@ typedef struct bench {
     pn_part *parts;           /* [n_seq] */
     int32_t *tokens;          /* [depth + p + n] */
     double *prefill, *decode; /* [r] tokens/s */
-    double read_bytes_s;
+    double *read;             /* [r] bytes/s that memory was read at beside each round */
+    double read_bytes_s;      /* their median */
+    pn_pool *pool;            /* for that */
     pn_cli_bar bar;
 } bench;
 
@@ -167,8 +172,12 @@ static pn_status measure(bench *b, pn_err *err)
         pn_cli_progress(&b->bar, "measuring", (uint64_t)i, (uint64_t)r);
         if (i == 0) /* the first round only warms up: pages are read, threads are awake */
             PN_TRY(round_of(b, &b->prefill[0], &b->decode[0], err));
+        /* The machine drifts, so its limit is taken on both sides of every round. */
+        const double before = pn_read_bandwidth(b->pool, READ_BYTES, READ_RUNS);
         PN_TRY(round_of(b, &b->prefill[i], &b->decode[i], err));
+        b->read[i] = (before + pn_read_bandwidth(b->pool, READ_BYTES, READ_RUNS)) / 2;
     }
+    b->read_bytes_s = median(b->read, r);
     pn_cli_bar_clear(&b->bar);
     return PN_OK;
 }
@@ -222,7 +231,8 @@ static pn_status prepare(bench *b, pn_err *err)
     b->tokens = pn_calloc((size_t)n_tok, sizeof *b->tokens);
     b->prefill = pn_calloc((size_t)o->n_repeat, sizeof *b->prefill);
     b->decode = pn_calloc((size_t)o->n_repeat, sizeof *b->decode);
-    if (!b->tokens || !b->prefill || !b->decode)
+    b->read = pn_calloc((size_t)o->n_repeat, sizeof *b->read);
+    if (!b->tokens || !b->prefill || !b->decode || !b->read)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for the benchmark");
     uint64_t x = 1; /* Knuth's MMIX generator: any fixed scatter over the vocabulary does */
     for (int64_t i = 0; i < n_tok; i++) {
@@ -231,11 +241,7 @@ static pn_status prepare(bench *b, pn_err *err)
     }
     const pn_exec_opts exec = pn_cli_exec_opts(o, 0);
     PN_TRY(pn_exec_new(b->model, &exec, &b->exec, err));
-    pn_pool *pool;
-    PN_TRY(pn_pool_new(pn_exec_n_threads(b->exec), &pool, err));
-    b->read_bytes_s = pn_read_bandwidth(pool, READ_BYTES, 5);
-    pn_pool_free(pool);
-    return PN_OK;
+    return pn_pool_new(pn_exec_n_threads(b->exec), &b->pool, err);
 }
 
 /* Without --parallel one sequence; with it a row for each number, as an array under --json. */
@@ -280,6 +286,8 @@ int pn_cmd_bench(const pn_cli_opts *opts)
     pn_free(b.tokens);
     pn_free(b.prefill);
     pn_free(b.decode);
+    pn_free(b.read);
+    pn_pool_free(b.pool);
     pn_exec_free(b.exec);
     pn_model_free(b.model);
     return st == PN_OK ? PN_EXIT_OK : pn_cli_fail(&err);
