@@ -15,7 +15,7 @@
 enum {
     READ_RUNS = 3
 };
-#define READ_BYTES ((size_t)512 << 20) /* of the bandwidth test: beyond any last-level cache here */
+#define READ_BYTES ((size_t)128 << 20) /* of the bandwidth test: beyond what a core's cache holds */
 
 typedef struct bench {
     const pn_cli_opts *opts;
