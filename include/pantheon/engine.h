@@ -49,8 +49,6 @@ PN_API pn_exec *pn_engine_exec(pn_engine *engine);
 PN_API const char *pn_engine_template_note(const pn_engine *engine);
 /* The authors' recommendation for the mode, and the file's general.sampling.* over it. */
 PN_API pn_sampler_opts pn_engine_sampler_defaults(const pn_engine *engine, bool is_thinking);
-/* Whether the template thinks when a request does not say. */
-PN_API bool pn_engine_thinks_by_default(const pn_engine *engine);
 
 /* --- sessions --------------------------------------------------------------------------------- */
 

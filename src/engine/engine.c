@@ -69,11 +69,6 @@ const char *pn_engine_template_note(const pn_engine *e)
     return e->style.note;
 }
 
-bool pn_engine_thinks_by_default(const pn_engine *e)
-{
-    return e->style.kind == PN_CHAT_CHATML_THINK && e->style.is_think_default;
-}
-
 pn_sampler_opts pn_engine_sampler_defaults(const pn_engine *e, bool is_thinking)
 {
     pn_sampler_opts o = pn_sampler_defaults(is_thinking ? PN_SAMPLER_THINK : PN_SAMPLER_NO_THINK);
