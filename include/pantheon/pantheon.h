@@ -93,6 +93,8 @@ PN_API pn_seq *pn_state_seq(pn_state *state);
 /* Tokens that the sequence holds, and the most it can hold. */
 PN_API int pn_seq_pos(const pn_seq *seq);
 PN_API int pn_seq_n_ctx(const pn_seq *seq);
+/* Whether a pass left it half advanced: it must be reset or restored before it is used again. */
+PN_API bool pn_seq_is_broken(const pn_seq *seq);
 
 /* --- forward pass ----------------------------------------------------------------------------- */
 
@@ -137,16 +139,20 @@ typedef struct pn_part {
 typedef struct pn_batch {
     const pn_part *parts;
     int n_part;
-    bool (*should_stop)(void *ctx); /* asked before each layer; may be NULL */
+    /* Asked before each layer for each part, by its index; true takes the part out of the pass.
+     * May be NULL. */
+    bool (*should_stop)(void *ctx, int i_part);
     void *ctx;
 } pn_batch;
 
 /* One pass over all parts together: advances each sequence by its n_tok and writes the logits asked
- * for. Allocates nothing when the positions were reserved (pn_state_new does).
+ * for, the same bits in whatever company. Allocates nothing when the positions were reserved
+ * (pn_state_new does).
  *
- * Errors:  PN_ERR_ARG (an id out of range, nothing to do, more than n_batch tokens) and
- *          PN_ERR_LIMIT (context full) leave all sequences unchanged. PN_ERR_CANCELLED and
- *          PN_ERR_NUMERIC leave the sequences of this batch half advanced: reset or restore them.
+ * Errors:  PN_ERR_ARG (an id out of range, nothing to do, more than n_batch tokens), PN_ERR_LIMIT
+ *          (context full) and PN_ERR_NOMEM leave all sequences unchanged. PN_ERR_CANCELLED (parts
+ *          were taken out) and PN_ERR_NUMERIC (NaN or infinity in some parts) concern single parts:
+ *          the sequences of those are broken (pn_seq_is_broken), all others have advanced.
  * Threads: one pass per exec at a time; a sequence in one pass at a time. */
 typedef pn_status pn_forward_fn(pn_exec *exec, const pn_batch *batch, pn_err *err);
 PN_API pn_forward_fn *pn_get_forward_fn(const pn_model *model);

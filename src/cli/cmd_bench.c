@@ -34,9 +34,9 @@ typedef struct bench {
     pn_cli_bar bar;
 } bench;
 
-static bool should_stop(void *ctx)
+static bool should_stop(void *ctx, int i_part)
 {
-    (void)ctx;
+    (void)ctx, (void)i_part;
     return pn_cli_interrupted();
 }
 

@@ -63,9 +63,9 @@ typedef struct job {
     pn_cli_bar bar;
 } job;
 
-static bool should_stop(void *ctx)
+static bool should_stop(void *ctx, int i_part)
 {
-    (void)ctx;
+    (void)ctx, (void)i_part;
     return pn_cli_interrupted();
 }
 

@@ -62,8 +62,9 @@ typedef struct pass_watch {
     int n_asked, n_layer;
 } pass_watch;
 
-static bool watch(void *ctx)
+static bool watch(void *ctx, int i_part)
 {
+    (void)i_part;
     pass_watch *const w = ctx;
     const uint64_t part = w->n_now * (uint64_t)w->n_asked++ / (uint64_t)w->n_layer;
     if (w->has_progress &&

@@ -228,7 +228,7 @@ static void project_item(const project_ctx *c, size_t item, int ith)
     const col_ptrs cp = col_ptrs_of(c->ex, ith);
     for (size_t it = 0; it < c->n_tok; it++) {
         cp.x[it] = pn_acts_col(c->x, kind, it);
-        cp.y[it] = p->y + it * p->y_stride + row0;
+        cp.y[it] = (p->y_row ? p->y_row[it] : p->y + it * p->y_stride) + row0;
     }
     pn_qmv(k, p->w, 0, row0, row1, cp.x, cp.y, c->n_tok, cp.mm);
     if (p->residual)

@@ -58,9 +58,10 @@ void pn_stage_end(pn_exec *ex, pn_stage stage, double weight_bytes, double macs)
 /* One matrix of a parallel region: y[it] = w . x[it], then residual[it] += y[it] where asked. */
 typedef struct pn_proj {
     const pn_qweight *w;
-    float *y;        /* [n_tok] rows of y_stride floats */
-    size_t y_stride; /* >= w->n_row */
-    float *residual; /* [n_tok][w->n_row], or NULL */
+    float *y;            /* [n_tok] rows of y_stride floats */
+    size_t y_stride;     /* >= w->n_row */
+    float *residual;     /* [n_tok][w->n_row], or NULL */
+    float *const *y_row; /* [n_tok]: where each token's row goes instead of y; or NULL */
 } pn_proj;
 
 enum {

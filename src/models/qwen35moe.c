@@ -47,8 +47,11 @@ static void divide(const pn_qwen35moe *m, const pn_exec *ex, carver *c, pn_qwen3
     ws->x_out = carve_floats(c, B * n_embd);
     ws->out = carve_floats(c, B * n_embd);
     carve_acts(c, &ws->embd, m->need_embd, n_embd, B);
+    ws->parts = carve(c, B * sizeof *ws->parts);
+    ws->part_id = carve_ints(c, B);
     ws->part_off = carve_ints(c, B);
     ws->tok_part = carve_ints(c, B);
+    ws->logits = carve(c, B * sizeof *ws->logits);
     ws->cos_t = carve_floats(c, B * (size_t)g->rope.n_rot / 2);
     ws->sin_t = carve_floats(c, B * (size_t)g->rope.n_rot / 2);
 
@@ -161,19 +164,59 @@ static void embed_region(void *ctx, size_t i0, size_t i1, int ith)
     }
 }
 
-static void begin_pass(pn_qwen35moe_pass *p)
+/* Where each part's tokens are, from the parts' lengths. */
+static void index_tokens(pn_qwen35moe_pass *p)
 {
-    size_t n_tok = 0;
+    p->n_tok = 0;
     for (int ip = 0; ip < p->n_part; ip++) {
-        p->ws->part_off[ip] = (int)n_tok;
+        p->ws->part_off[ip] = (int)p->n_tok;
         for (int i = 0; i < p->parts[ip].n_tok; i++)
-            p->ws->tok_part[n_tok++] = ip;
+            p->ws->tok_part[p->n_tok++] = ip;
+    }
+}
+
+static void begin_pass(pn_qwen35moe_pass *p, const pn_batch *batch)
+{
+    pn_qwen35moe_ws *const ws = p->ws;
+    memcpy(ws->parts, batch->parts, (size_t)batch->n_part * sizeof *ws->parts);
+    p->parts = ws->parts;
+    p->n_part = batch->n_part;
+    for (int ip = 0; ip < p->n_part; ip++) {
+        ws->part_id[ip] = ip;
         p->parts[ip].seq->is_broken = true; /* until the pass is whole */
     }
-    p->n_tok = n_tok;
+    index_tokens(p);
     pn_stage_begin(p->ex);
-    pn_pool_run(p->ex->pool, n_tok, 16, embed_region, p);
+    pn_pool_run(p->ex->pool, p->n_tok, 16, embed_region, p);
     pn_stage_end(p->ex, PN_STAGE_EMBED, 0, 0);
+}
+
+/* Takes part ip out between two layers: what the layers to come read of the tokens behind it moves
+ * up. No token's results depend on its neighbours, so the others never notice. */
+static void drop_part(pn_qwen35moe_pass *p, int ip)
+{
+    pn_qwen35moe_ws *const ws = p->ws;
+    const size_t n_embd = (size_t)p->m->cfg.n_embd, n_pair = (size_t)p->m->cfg.rope.n_rot / 2;
+    const size_t t0 = (size_t)ws->part_off[ip], t1 = t0 + (size_t)p->parts[ip].n_tok;
+    const size_t n = p->n_tok - t1;
+    memmove(ws->x + t0 * n_embd, ws->x + t1 * n_embd, n * n_embd * sizeof *ws->x);
+    memmove(ws->cos_t + t0 * n_pair, ws->cos_t + t1 * n_pair, n * n_pair * sizeof *ws->cos_t);
+    memmove(ws->sin_t + t0 * n_pair, ws->sin_t + t1 * n_pair, n * n_pair * sizeof *ws->sin_t);
+    p->n_part--;
+    const size_t n_behind = (size_t)(p->n_part - ip);
+    memmove(ws->parts + ip, ws->parts + ip + 1, n_behind * sizeof *ws->parts);
+    memmove(ws->part_id + ip, ws->part_id + ip + 1, n_behind * sizeof *ws->part_id);
+    index_tokens(p);
+}
+
+/* Asks for every part whether it goes on; true when one was taken out. */
+static bool drop_stopped(pn_qwen35moe_pass *p, const pn_batch *batch)
+{
+    const int n_before = p->n_part;
+    for (int ip = p->n_part - 1; batch->should_stop && ip >= 0; ip--)
+        if (batch->should_stop(batch->ctx, p->ws->part_id[ip]))
+            drop_part(p, ip);
+    return p->n_part < n_before;
 }
 
 static void norm(pn_qwen35moe_pass *p, const float *x, const float *w, size_t n_tok)
@@ -199,52 +242,67 @@ static size_t gather_out(pn_qwen35moe_pass *p)
     return n_out;
 }
 
-/* output_norm and the head, part by part since each has its own place for logits. */
+/* output_norm and the head over all wanted rows at once, each to its part's place for logits. */
 static void head(pn_qwen35moe_pass *p, size_t n_out)
 {
     const pn_qwen35moe *const m = p->m;
     double bytes = 0, macs = 0;
+    size_t i_out = 0;
+    for (int ip = 0; ip < p->n_part; ip++)
+        for (int i = 0; i < p->parts[ip].n_logits; i++)
+            p->ws->logits[i_out++] = p->parts[ip].logits + (size_t)i * (size_t)m->cfg.n_vocab;
     norm(p, p->ws->x_out, m->output_norm, n_out);
     pn_stage_begin(p->ex);
-    size_t done = 0;
-    for (int ip = 0; ip < p->n_part; ip++) {
-        const size_t n = (size_t)p->parts[ip].n_logits;
-        if (!n)
-            continue;
-        pn_acts part = p->ws->embd; /* the vectors from `done` on */
-        part.f32 += done * part.n;
-        part.q8k = part.q8k ? part.q8k + done * pn_act_bytes(PN_ACT_Q8K, part.n) : NULL;
-        part.q8s = part.q8s ? part.q8s + done * pn_act_bytes(PN_ACT_Q8S, part.n) : NULL;
-        const pn_proj out = { &m->output, p->parts[ip].logits, (size_t)m->cfg.n_vocab, NULL };
-        pn_exec_project(p->ex, &part, n, &out, 1, &bytes, &macs);
-        done += n;
-    }
+    const pn_proj out = { .w = &m->output, .y_row = p->ws->logits };
+    pn_exec_project(p->ex, &p->ws->embd, n_out, &out, 1, &bytes, &macs);
     pn_stage_end(p->ex, PN_STAGE_HEAD, bytes, macs);
 }
 
-static bool all_finite(const pn_qwen35moe_pass *p, size_t n_out)
+/* Whether part ip came out of the layers finite; its rows of x_out begin at i_out. */
+static bool is_finite(const pn_qwen35moe_pass *p, int ip, size_t i_out)
 {
     const pn_kernels *const k = &p->ex->k;
-    bool ok = k->all_finite(p->ws->x, p->n_tok * (size_t)p->m->cfg.n_embd) &&
-              k->all_finite(p->ws->x_out, n_out * (size_t)p->m->cfg.n_embd);
-    for (int ip = 0; ok && ip < p->n_part; ip++)
-        ok = k->all_finite(p->parts[ip].logits,
-                           (size_t)p->parts[ip].n_logits * (size_t)p->m->cfg.n_vocab);
-    return ok;
+    const pn_part *const part = &p->parts[ip];
+    const size_t n_embd = (size_t)p->m->cfg.n_embd, n_out = (size_t)part->n_logits;
+    return k->all_finite(p->ws->x + (size_t)p->ws->part_off[ip] * n_embd,
+                         (size_t)part->n_tok * n_embd) &&
+           k->all_finite(p->ws->x_out + i_out * n_embd, n_out * n_embd) &&
+           k->all_finite(part->logits, n_out * (size_t)p->m->cfg.n_vocab);
+}
+
+/* Advances the sequences whose results are finite; the others stay broken. */
+static pn_status end_pass(pn_qwen35moe_pass *p, pn_err *err)
+{
+    pn_status st = PN_OK;
+    size_t i_out = 0;
+    for (int ip = 0; ip < p->n_part; ip++) {
+        const pn_part *const part = &p->parts[ip];
+        if (is_finite(p, ip, i_out)) {
+            part->seq->pos += part->n_tok;
+            part->seq->is_broken = false;
+        } else {
+            st = pn_fail(err, PN_ERR_NUMERIC,
+                         "NaN or infinity in the activations: the file's weights are damaged or "
+                         "not meant for this architecture");
+        }
+        i_out += (size_t)part->n_logits;
+    }
+    return st;
 }
 
 static pn_status forward(pn_exec *ex, const pn_batch *batch, pn_err *err)
 {
     PN_TRY(check_batch(ex, batch, err));
     const pn_qwen35moe *const m = ex->model->impl;
-    pn_qwen35moe_pass p = {
-        .ex = ex, .m = m, .ws = ex->ws_impl, .parts = batch->parts, .n_part = batch->n_part
-    };
-    begin_pass(&p);
+    pn_qwen35moe_pass p = { .ex = ex, .m = m, .ws = ex->ws_impl };
+    begin_pass(&p, batch);
+    pn_status st = PN_OK;
     size_t n_out = 0;
     for (int il = 0; il < m->cfg.n_layer; il++) {
-        if (batch->should_stop && batch->should_stop(batch->ctx))
-            return pn_fail(err, PN_ERR_CANCELLED, "stopped before layer %d", il);
+        if (drop_stopped(&p, batch))
+            st = pn_fail(err, PN_ERR_CANCELLED, "stopped before layer %d", il);
+        if (!p.n_part)
+            return st;
         norm(&p, p.ws->x, m->attn_norm[il], p.n_tok);
         if (m->block_order[il] == PN_BLOCK_ATTN)
             pn_qwen35moe_attn_forward(&p, m->block_index[il]);
@@ -266,15 +324,8 @@ static pn_status forward(pn_exec *ex, const pn_batch *batch, pn_err *err)
     }
     if (n_out)
         head(&p, n_out);
-    if (!all_finite(&p, n_out))
-        return pn_fail(err, PN_ERR_NUMERIC,
-                       "NaN or infinity in the activations: the file's weights are damaged or not "
-                       "meant for this architecture");
-    for (int ip = 0; ip < p.n_part; ip++) {
-        p.parts[ip].seq->pos += p.parts[ip].n_tok;
-        p.parts[ip].seq->is_broken = false;
-    }
-    return PN_OK;
+    const pn_status end = end_pass(&p, err);
+    return end != PN_OK ? end : st;
 }
 
 const pn_arch_ops pn_qwen35moe_ops = {

@@ -104,18 +104,21 @@ typedef struct pn_qwen35moe_pass {
     pn_exec *ex;
     const pn_qwen35moe *m;
     struct pn_qwen35moe_ws *ws;
-    const pn_part *parts;
+    const pn_part *parts; /* those still in the pass: ws->parts */
     int n_part;
     size_t n_tok;
 } pn_qwen35moe_pass;
 
 /* The division of an exec's workspace for up to n_batch tokens (B). */
 typedef struct pn_qwen35moe_ws {
-    float *x;      /* [B][n_embd] the residual stream */
-    float *x_out;  /* [B][n_embd] rows of x whose logits are wanted */
-    pn_acts embd;  /* [B] normed inputs of n_embd */
-    int *part_off; /* [B] first token of each part */
-    int *tok_part; /* [B] the part of each token */
+    float *x;       /* [B][n_embd] the residual stream */
+    float *x_out;   /* [B][n_embd] rows of x whose logits are wanted */
+    pn_acts embd;   /* [B] normed inputs of n_embd */
+    pn_part *parts; /* [B] the pass's parts; one that is stopped leaves */
+    int *part_id;   /* [B] their places in the batch */
+    int *part_off;  /* [B] first token of each part */
+    int *tok_part;  /* [B] the part of each token */
+    float **logits; /* [B] where each wanted row of logits goes */
     /* delta net, attention and experts follow each other, so they share one region */
     float *qkv, *z, *alpha, *beta, *conv; /* [B][conv_dim], [B][d_inner], [B][dt_rank] x 2, qkv */
     pn_acts inner;                        /* [B] of d_inner */

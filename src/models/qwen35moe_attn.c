@@ -234,9 +234,9 @@ void pn_qwen35moe_attn_forward(pn_qwen35moe_pass *p, int i_attn)
 
     pn_stage_begin(p->ex);
     const pn_proj in[] = {
-        { &a->attn_q, ws->q, q_dim, NULL },
-        { &a->attn_k, ws->k, kv_dim, NULL },
-        { &a->attn_v, ws->v, kv_dim, NULL },
+        { .w = &a->attn_q, .y = ws->q, .y_stride = q_dim },
+        { .w = &a->attn_k, .y = ws->k, .y_stride = kv_dim },
+        { .w = &a->attn_v, .y = ws->v, .y_stride = kv_dim },
     };
     pn_exec_project(p->ex, &ws->embd, p->n_tok, in, 3, &bytes, &macs);
     pn_stage_end(p->ex, PN_STAGE_ATTN_PROJ, bytes, macs);
@@ -265,7 +265,9 @@ void pn_qwen35moe_attn_forward(pn_qwen35moe_pass *p, int i_attn)
     pn_stage_begin(p->ex);
     bytes = macs = 0;
     pn_exec_quantize(p->ex, &ws->heads, p->n_tok);
-    const pn_proj out = { &a->attn_output, ws->out, (size_t)cfg->n_embd, ws->x };
+    const pn_proj out = {
+        .w = &a->attn_output, .y = ws->out, .y_stride = (size_t)cfg->n_embd, .residual = ws->x
+    };
     pn_exec_project(p->ex, &ws->heads, p->n_tok, &out, 1, &bytes, &macs);
     pn_stage_end(p->ex, PN_STAGE_ATTN_OUT, bytes, macs);
 }

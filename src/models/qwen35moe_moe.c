@@ -264,8 +264,8 @@ void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_t
 
     pn_stage_begin(ex);
     const pn_proj gates[] = {
-        { &e->ffn_gate_inp, ws->router, (size_t)cfg->n_expert, NULL },
-        { &e->ffn_gate_inp_shexp, ws->sgate, 1, NULL },
+        { .w = &e->ffn_gate_inp, .y = ws->router, .y_stride = (size_t)cfg->n_expert },
+        { .w = &e->ffn_gate_inp_shexp, .y = ws->sgate, .y_stride = 1 },
     };
     pn_exec_project(ex, &ws->embd, n_tok, gates, 2, &bytes, &macs);
     pn_pool_run(ex->pool, n_tok, 8, route_region, &c);

@@ -96,10 +96,10 @@ void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm)
 
     pn_stage_begin(p->ex);
     const pn_proj in[] = {
-        { &s->attn_qkv, ws->qkv, (size_t)cfg->conv_dim, NULL },
-        { &s->attn_gate, ws->z, (size_t)cfg->d_inner, NULL },
-        { &s->ssm_alpha, ws->alpha, (size_t)cfg->dt_rank, NULL },
-        { &s->ssm_beta, ws->beta, (size_t)cfg->dt_rank, NULL },
+        { .w = &s->attn_qkv, .y = ws->qkv, .y_stride = (size_t)cfg->conv_dim },
+        { .w = &s->attn_gate, .y = ws->z, .y_stride = (size_t)cfg->d_inner },
+        { .w = &s->ssm_alpha, .y = ws->alpha, .y_stride = (size_t)cfg->dt_rank },
+        { .w = &s->ssm_beta, .y = ws->beta, .y_stride = (size_t)cfg->dt_rank },
     };
     pn_exec_project(p->ex, &ws->embd, p->n_tok, in, 4, &bytes, &macs);
     pn_stage_end(p->ex, PN_STAGE_SSM_PROJ, bytes, macs);
@@ -112,7 +112,9 @@ void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm)
     pn_stage_begin(p->ex);
     bytes = macs = 0;
     pn_exec_quantize(p->ex, &ws->inner, p->n_tok);
-    const pn_proj out = { &s->ssm_out, ws->out, (size_t)cfg->n_embd, ws->x };
+    const pn_proj out = {
+        .w = &s->ssm_out, .y = ws->out, .y_stride = (size_t)cfg->n_embd, .residual = ws->x
+    };
     pn_exec_project(p->ex, &ws->inner, p->n_tok, &out, 1, &bytes, &macs);
     pn_stage_end(p->ex, PN_STAGE_SSM_OUT, bytes, macs);
 }

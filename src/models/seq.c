@@ -145,3 +145,8 @@ int pn_seq_n_ctx(const pn_seq *seq)
 {
     return seq->n_ctx;
 }
+
+bool pn_seq_is_broken(const pn_seq *seq)
+{
+    return seq->is_broken;
+}

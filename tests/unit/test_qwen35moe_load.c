@@ -451,7 +451,7 @@ static void bench_close(bench *b)
     pn_model_free(b->m);
 }
 
-static pn_status feed(bench *b, const int32_t *ids, int n, bool (*stop)(void *), void *ctx,
+static pn_status feed(bench *b, const int32_t *ids, int n, bool (*stop)(void *, int), void *ctx,
                       pn_err *err)
 {
     const pn_part part = { pn_state_seq(b->s), ids, n, b->y, n > 0 ? 1 : 0 };
@@ -495,9 +495,10 @@ static void test_refused_passes(void **state)
 }
 
 /* Stops at the n-th question. */
-static bool stop_at(void *ctx)
+static bool stop_at(void *ctx, int i_part)
 {
     int *const left = ctx;
+    (void)i_part;
     return (*left)-- == 0;
 }
 
