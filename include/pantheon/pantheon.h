@@ -90,6 +90,21 @@ PN_API void pn_state_free(pn_state *state);
 PN_API void pn_state_reset(pn_state *state);
 PN_API pn_seq *pn_state_seq(pn_state *state);
 
+/* A sequence as it was at one position: the only way back, since a recurrent state cannot be cut
+ * short. It shares the sequence's memory; the sequence copies what it goes on to write: its
+ * recurrent state once, and the page that it stands in. */
+typedef struct pn_snapshot pn_snapshot;
+/* Errors: PN_ERR_ARG when the sequence is empty or half advanced, PN_ERR_NOMEM. */
+PN_API pn_status pn_snapshot_new(const pn_seq *seq, pn_snapshot **snapshot, pn_err *err);
+PN_API void pn_snapshot_free(pn_snapshot *snapshot);
+PN_API int pn_snapshot_pos(const pn_snapshot *snapshot);
+/* Brings a sequence of the same model, empty, further on or half advanced, to where the snapshot
+ * stands; it then gives the same bits as the one that the snapshot was taken of.
+ * Errors: PN_ERR_ARG for another KV type, PN_ERR_LIMIT; the sequence is then unchanged. */
+PN_API pn_status pn_seq_rewind(pn_seq *seq, const pn_snapshot *snapshot, pn_err *err);
+/* Makes dst equal to src; each goes on alone. Errors as of the two above. */
+PN_API pn_status pn_seq_fork(pn_seq *dst, const pn_seq *src, pn_err *err);
+
 /* Tokens that the sequence holds, and the most it can hold. */
 PN_API int pn_seq_pos(const pn_seq *seq);
 PN_API int pn_seq_n_ctx(const pn_seq *seq);

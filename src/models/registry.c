@@ -99,7 +99,7 @@ pn_state *pn_state_new(const pn_model *model, const pn_state_opts *opts)
         pn_fail(opts->err, PN_ERR_NOMEM, "no memory for a state");
         return NULL;
     }
-    if (pn_seq_init(&state->seq, &model->layout, opts->kv_type, n_ctx, opts->err) != PN_OK) {
+    if (pn_seq_init(&state->seq, &model->layout, opts->kv_type, n_ctx, NULL, opts->err) != PN_OK) {
         pn_free(state);
         return NULL;
     }

@@ -27,7 +27,7 @@ size_t pn_seq_v_off(const pn_seq *seq, size_t i_kv)
 }
 
 pn_status pn_seq_init(pn_seq *seq, const pn_seq_layout *layout, pn_kv_type kv_type, int n_ctx,
-                      pn_err *err)
+                      pn_budget *budget, pn_err *err)
 {
     PN_REQUIRE(n_ctx >= 1, err);
     if (kv_type == PN_KV_Q8_0 && layout->head_dim % PN_QB)
@@ -35,25 +35,19 @@ pn_status pn_seq_init(pn_seq *seq, const pn_seq_layout *layout, pn_kv_type kv_ty
             err, PN_ERR_UNSUPPORTED,
             "kv type q8_0 needs a head size that is a multiple of %d, this model's is %zu", PN_QB,
             layout->head_dim);
-    const size_t rec_bytes = pn_seq_recurrent_bytes(layout);
     const int n_page_max = (n_ctx - 1) / PN_KV_CHUNK + 1; /* n_ctx may be INT_MAX */
-    float *const rec = pn_pages_alloc(rec_bytes);
-    pn_kv_page **const pages = pn_calloc((size_t)n_page_max, sizeof *pages);
+    pn_block **const pages = pn_calloc((size_t)n_page_max, sizeof *pages);
     const uint8_t **const page_data = pn_calloc((size_t)n_page_max, sizeof *page_data);
-    if (!rec || !pages || !page_data) {
-        pn_pages_free(rec, rec_bytes);
+    if (!pages || !page_data) {
         pn_free(pages);
         pn_free(page_data);
-        return pn_fail(err, PN_ERR_NOMEM, "no memory for a sequence's state of %zu bytes",
-                       rec_bytes);
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for a sequence of %d positions", n_ctx);
     }
     *seq = (pn_seq){
         .layout = layout,
+        .budget = budget,
         .kv_type = kv_type,
         .n_ctx = n_ctx,
-        .conv = rec,
-        .state = rec + layout->n_ssm * layout->conv_floats,
-        .rec_bytes = rec_bytes,
         .pages = pages,
         .page_data = page_data,
         .n_page_max = n_page_max,
@@ -61,50 +55,52 @@ pn_status pn_seq_init(pn_seq *seq, const pn_seq_layout *layout, pn_kv_type kv_ty
     return PN_OK;
 }
 
+/* Puts a block in the place of the recurrent state; NULL: none. */
+static void set_rec(pn_seq *seq, pn_block *rec)
+{
+    seq->rec = rec;
+    seq->conv = rec ? (float *)rec->data : NULL;
+    seq->state = rec ? seq->conv + seq->layout->n_ssm * seq->layout->conv_floats : NULL;
+}
+
+static void set_page(pn_seq *seq, int i, pn_block *page)
+{
+    seq->pages[i] = page;
+    seq->page_data[i] = page->data;
+    if (i >= seq->n_page)
+        seq->n_page = i + 1;
+}
+
 void pn_seq_clear(pn_seq *seq)
 {
     for (int i = 0; i < seq->n_page; i++)
-        pn_kv_page_unref(seq->pages[i]);
+        pn_block_unref(seq->pages[i]);
+    pn_block_unref(seq->rec);
     pn_free(seq->pages);
     pn_free(seq->page_data);
-    pn_pages_free(seq->conv, seq->rec_bytes);
     *seq = (pn_seq){ 0 };
 }
 
 void pn_seq_reset(pn_seq *seq)
 {
-    if (seq->rec_bytes)
-        memset(seq->conv, 0, seq->rec_bytes);
+    if (seq->rec && pn_block_is_shared(seq->rec)) {
+        pn_block_unref(seq->rec);
+        set_rec(seq, NULL);
+    } else if (seq->rec)
+        memset(seq->rec->data, 0, seq->rec->bytes);
     seq->pos = 0;
     seq->is_broken = false;
 }
 
-void pn_kv_page_ref(pn_kv_page *page)
+static pn_status reserve_rec(pn_seq *seq, pn_err *err)
 {
-    atomic_fetch_add_explicit(&page->n_ref, 1, memory_order_relaxed);
-}
-
-void pn_kv_page_unref(pn_kv_page *page)
-{
-    if (page && atomic_fetch_sub_explicit(&page->n_ref, 1, memory_order_acq_rel) == 1) {
-        pn_pages_free(page->data, page->bytes);
-        pn_free(page);
-    }
-}
-
-static pn_kv_page *page_new(size_t bytes)
-{
-    pn_kv_page *const page = pn_calloc(1, sizeof *page);
-    if (!page)
-        return NULL;
-    page->bytes = bytes;
-    page->data = pn_pages_alloc(bytes);
-    if (!page->data) {
-        pn_free(page);
-        return NULL;
-    }
-    atomic_init(&page->n_ref, 1);
-    return page;
+    pn_block *rec = seq->rec;
+    if (rec)
+        PN_TRY(pn_block_own(&rec, err));
+    else
+        PN_TRY(pn_block_new(seq->budget, pn_seq_recurrent_bytes(seq->layout), &rec, err));
+    set_rec(seq, rec);
+    return PN_OK;
 }
 
 pn_status pn_seq_reserve(pn_seq *seq, int n_tok, pn_err *err)
@@ -114,27 +110,103 @@ pn_status pn_seq_reserve(pn_seq *seq, int n_tok, pn_err *err)
         return pn_fail(err, PN_ERR_LIMIT,
                        "context is full: %d tokens are held, %d more do not fit in %d", seq->pos,
                        n_tok, seq->n_ctx);
-    const int end = seq->pos + n_tok;
-    const int n_page = end ? (end - 1) / PN_KV_CHUNK + 1 : 0;
+    PN_TRY(reserve_rec(seq, err));
+    const int n_page = pn_seq_n_page(seq->pos + n_tok);
     const size_t bytes = pn_seq_page_bytes(seq->layout, seq->kv_type);
     for (int i = seq->pos / PN_KV_CHUNK; i < n_page; i++) {
-        pn_kv_page *const old = i < seq->n_page ? seq->pages[i] : NULL;
-        if (old && atomic_load_explicit(&old->n_ref, memory_order_acquire) == 1)
-            continue;
-        pn_kv_page *const page = page_new(bytes);
-        if (!page)
-            return pn_fail(err, PN_ERR_NOMEM, "no memory for %zu bytes of keys and values", bytes);
-        if (old) { /* shared: keep the part before pos, in a copy of our own */
-            memcpy(page->data, old->data, bytes);
-            pn_kv_page_unref(old);
-        }
-        seq->pages[i] = page;
-        seq->page_data[i] = page->data;
-        if (i >= seq->n_page)
-            seq->n_page = i + 1;
+        pn_block *page = i < seq->n_page ? seq->pages[i] : NULL;
+        if (page)
+            PN_TRY(pn_block_own(&page, err)); /* keeps the part before pos */
+        else
+            PN_TRY(pn_block_new(seq->budget, bytes, &page, err));
+        set_page(seq, i, page);
     }
     return PN_OK;
 }
+
+/* --- snapshots -------------------------------------------------------------------------------- */
+
+pn_status pn_snapshot_new(const pn_seq *seq, pn_snapshot **snapshot, pn_err *err)
+{
+    PN_REQUIRE(seq && snapshot, err);
+    if (seq->is_broken || seq->pos == 0)
+        return pn_fail(err, PN_ERR_ARG, "a snapshot of a sequence that %s",
+                       seq->is_broken ? "was left half advanced" : "holds nothing");
+    const int n_page = pn_seq_n_page(seq->pos);
+    pn_snapshot *const s = pn_calloc(1, sizeof *s);
+    pn_block **const pages = pn_calloc((size_t)n_page, sizeof *pages);
+    if (!s || !pages) {
+        pn_free(s);
+        pn_free(pages);
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for a snapshot");
+    }
+    for (int i = 0; i < n_page; i++)
+        pages[i] = pn_block_ref(seq->pages[i]);
+    *s = (pn_snapshot){
+        .layout = seq->layout,
+        .kv_type = seq->kv_type,
+        .pos = seq->pos,
+        .rec = pn_block_ref(seq->rec),
+        .pages = pages,
+        .n_page = n_page,
+    };
+    *snapshot = s;
+    return PN_OK;
+}
+
+void pn_snapshot_free(pn_snapshot *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < s->n_page; i++)
+        pn_block_unref(s->pages[i]);
+    pn_block_unref(s->rec);
+    pn_free(s->pages);
+    pn_free(s);
+}
+
+int pn_snapshot_pos(const pn_snapshot *s)
+{
+    return s->pos;
+}
+
+pn_status pn_seq_rewind(pn_seq *seq, const pn_snapshot *s, pn_err *err)
+{
+    PN_REQUIRE(seq && s && seq->layout == s->layout, err);
+    if (seq->kv_type != s->kv_type)
+        return pn_fail(err, PN_ERR_ARG, "the snapshot's keys and values are of another type");
+    if (s->pos > seq->n_ctx)
+        return pn_fail(err, PN_ERR_LIMIT, "a snapshot of %d tokens does not fit a context of %d",
+                       s->pos, seq->n_ctx);
+    pn_block_ref(s->rec);
+    pn_block_unref(seq->rec);
+    set_rec(seq, s->rec);
+    for (int i = 0; i < s->n_page; i++) {
+        pn_block_ref(s->pages[i]);
+        if (i < seq->n_page)
+            pn_block_unref(seq->pages[i]);
+        set_page(seq, i, s->pages[i]);
+    }
+    seq->pos = s->pos;
+    seq->is_broken = false;
+    return PN_OK;
+}
+
+pn_status pn_seq_fork(pn_seq *dst, const pn_seq *src, pn_err *err)
+{
+    PN_REQUIRE(dst && src && dst != src, err);
+    if (src->pos == 0 && !src->is_broken) {
+        pn_seq_reset(dst);
+        return PN_OK;
+    }
+    pn_snapshot *s = NULL;
+    PN_TRY(pn_snapshot_new(src, &s, err));
+    const pn_status st = pn_seq_rewind(dst, s, err);
+    pn_snapshot_free(s);
+    return st;
+}
+
+/* --- what it holds ---------------------------------------------------------------------------- */
 
 int pn_seq_pos(const pn_seq *seq)
 {

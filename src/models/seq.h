@@ -2,16 +2,16 @@
  *
  * Recurrent layers keep a convolution window and a state matrix per head (fixed size, valid at
  * exactly one position); attention layers keep keys and values in pages of PN_KV_CHUNK positions.
- * A page holds all attention layers of its positions and is held by reference: sequences with a
- * common prefix may share it; one that is shared is copied before it is written
- * (pn_seq_reserve). */
+ * A page holds all attention layers of its positions. Pages and the recurrent state are blocks held
+ * by reference: sequences and snapshots with a common prefix share them, and what is shared is
+ * copied before it is written (pn_seq_reserve). So a snapshot or a fork costs references, and a
+ * copy of the recurrent state once one of the two goes on. */
 #ifndef PN_MODELS_SEQ_H
 #define PN_MODELS_SEQ_H
 
 #include "kernels/kernels.h"
+#include "models/block.h"
 #include "pantheon/pantheon.h"
-
-#include <stdatomic.h>
 
 /* The shapes of a model's sequences, made once at load. */
 typedef struct pn_seq_layout {
@@ -25,48 +25,57 @@ typedef struct pn_seq_layout {
     const size_t *kv_first; /* [n_attn]: heads of the layers before, for offsets in a page */
 } pn_seq_layout;
 
-typedef struct pn_kv_page {
-    atomic_int n_ref;
-    size_t bytes;
-    uint8_t *data; /* [n_head_kv_sum] of { K part, V part }, pn_pages_alloc */
-} pn_kv_page;
-
 struct pn_seq {
     const pn_seq_layout *layout;
+    pn_budget *budget; /* of its blocks; may be NULL */
     pn_kv_type kv_type;
     int n_ctx;
     int pos;                   /* tokens held */
     bool is_broken;            /* a pass was cut short: only reset or restore helps */
+    pn_block *rec;             /* both below; NULL: none yet, at position 0 */
     float *conv;               /* [n_ssm][d_conv - 1][n_channel], oldest row first */
     float *state;              /* [n_ssm][n_v_heads][S (key)][S (value)] */
-    size_t rec_bytes;          /* of the block that holds both */
-    pn_kv_page **pages;        /* [n_page_max], the first n_page are set */
+    pn_block **pages;          /* [n_page_max], the first n_page are set; each
+                                  [n_head_kv_sum] of { K part, V part } */
     const uint8_t **page_data; /* [n_page_max]: pages[i]->data, as the kernels take them */
     int n_page, n_page_max;
+};
+
+/* A sequence as it was at one position. */
+struct pn_snapshot {
+    const pn_seq_layout *layout;
+    pn_kv_type kv_type;
+    int pos;          /* >= 1 */
+    pn_block *rec;    /* as in pn_seq */
+    pn_block **pages; /* [n_page]; of the last one the positions before pos count */
+    int n_page;       /* pages that hold positions before pos */
 };
 
 struct pn_state {
     pn_seq seq;
 };
 
+/* Pages that hold the first pos positions. */
+static inline int pn_seq_n_page(int pos)
+{
+    return pos ? (pos - 1) / PN_KV_CHUNK + 1 : 0;
+}
+
 /* Bytes of the recurrent state of one sequence, and of one page. */
 size_t pn_seq_recurrent_bytes(const pn_seq_layout *layout);
 size_t pn_seq_page_bytes(const pn_seq_layout *layout, pn_kv_type kv_type);
 
-/* An empty sequence in the caller's storage; no page is reserved yet. */
+/* An empty sequence in the caller's storage; no block is made yet. budget may be NULL. */
 pn_status pn_seq_init(pn_seq *seq, const pn_seq_layout *layout, pn_kv_type kv_type, int n_ctx,
-                      pn_err *err);
+                      pn_budget *budget, pn_err *err);
 void pn_seq_clear(pn_seq *seq);
-/* Back to position 0; pages stay reserved unless they are shared. */
+/* Back to position 0; blocks stay reserved unless they are shared. */
 void pn_seq_reset(pn_seq *seq);
 
-/* Makes pages for positions up to pos + n_tok exclusive to this sequence, so that a pass may write
- * them without allocating. Errors: PN_ERR_LIMIT past n_ctx, PN_ERR_NOMEM; the sequence is then
- * unchanged but for pages it may keep. */
+/* Makes the recurrent state and the pages for positions up to pos + n_tok exclusive to this
+ * sequence, so that a pass may write them without allocating. Errors: PN_ERR_LIMIT past n_ctx or
+ * the budget, PN_ERR_NOMEM; the sequence is then unchanged but for blocks it may keep. */
 pn_status pn_seq_reserve(pn_seq *seq, int n_tok, pn_err *err);
-
-void pn_kv_page_ref(pn_kv_page *page);
-void pn_kv_page_unref(pn_kv_page *page);
 
 /* Byte offsets within every page of the K and V parts of one KV head, counted over all attention
  * layers (layout->kv_first). */

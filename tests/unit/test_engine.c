@@ -5,7 +5,6 @@
 #include "support/model_run.h"
 
 #include "engine/engine.h"
-#include "models/seq.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -213,52 +212,6 @@ static void test_refusals(void **state)
     setup_close(&t);
 }
 
-/* A page that another holder refers to is copied before it is written: it keeps its bytes, and the
- * sequence its logits. */
-static void test_shared_pages(void **state)
-{
-    (void)state;
-    enum {
-        N = 300, /* three pages */
-        AT = 200 /* in the second */
-    };
-    pn_model *const m = pn_test_load(pn_test_tiny("Q4_K_M"));
-    const size_t n_vocab = (size_t)pn_test_n_vocab(m);
-    int32_t ids[N];
-    for (int i = 0; i < N; i++)
-        ids[i] = i * 37 % 4000;
-    float *const want = pn_test_logits(m, &(pn_run){ 0 }, ids, N);
-    pn_exec *const ex = pn_test_exec(m, &(pn_run){ 0 });
-    pn_state *const s = pn_test_state(m, &(pn_run){ 0 }, N);
-    float *const y = malloc(n_vocab * sizeof *y);
-    assert_non_null(y);
-    pn_test_feed(ex, m, s, ids, AT, y, 1);
-
-    pn_seq *const seq = pn_state_seq(s);
-    pn_kv_page *const shared[2] = { seq->pages[0], seq->pages[1] };
-    uint8_t *const copy = malloc(2 * shared[0]->bytes);
-    assert_non_null(copy);
-    for (int i = 0; i < 2; i++) {
-        pn_kv_page_ref(shared[i]);
-        memcpy(copy + (size_t)i * shared[0]->bytes, shared[i]->data, shared[0]->bytes);
-    }
-    pn_test_feed(ex, m, s, ids + AT, N - AT, y, 1);
-    pn_test_same_bits("after sharing", want + (N - 1) * n_vocab, y, 1, n_vocab);
-    assert_ptr_equal(seq->pages[0], shared[0]); /* it is full: nothing is written there */
-    assert_ptr_not_equal(seq->pages[1], shared[1]);
-    assert_ptr_equal(seq->page_data[1], seq->pages[1]->data);
-    for (int i = 0; i < 2; i++) {
-        assert_memory_equal(copy + (size_t)i * shared[0]->bytes, shared[i]->data, shared[0]->bytes);
-        pn_kv_page_unref(shared[i]);
-    }
-    free(copy);
-    free(y);
-    free(want);
-    pn_state_free(s);
-    pn_exec_free(ex);
-    pn_model_free(m);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,7 +219,6 @@ int main(void)
         cmocka_unit_test(test_stop_strings),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_shared_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
