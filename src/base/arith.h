@@ -6,6 +6,9 @@
 #ifndef PN_BASE_ARITH_H
 #define PN_BASE_ARITH_H
 
+/* Raised when a change may alter a bit of any result: saved states carry it. */
+#define PN_ARITH_VERSION 1
+
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define PN_FN static __device__ __forceinline__
 typedef signed char pn_i8;

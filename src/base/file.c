@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,20 +16,12 @@ static pn_status read_all(int fd, const char *path, pn_map *map, pn_err *err)
     uint8_t *const bytes = pn_pages_alloc(map->size);
     if (!bytes)
         return pn_fail(err, PN_ERR_NOMEM, "%s: no memory for %zu bytes", path, map->size);
-    for (size_t got = 0; got < map->size;) {
-        const ssize_t n = read(fd, bytes + got, map->size - got);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            const int why = errno;
-            pn_pages_free(bytes, map->size);
-            return pn_fail(err, PN_ERR_IO, "%s: %s", path,
-                           n ? strerror(why) : "the file became shorter while it was read");
-        }
-        got += (size_t)n;
-    }
-    map->data = bytes;
-    return PN_OK;
+    const pn_status st = pn_fd_read(fd, path, bytes, map->size, 0, err);
+    if (st == PN_OK)
+        map->data = bytes;
+    else
+        pn_pages_free(bytes, map->size);
+    return st;
 }
 
 static pn_status fill(int fd, const char *path, bool use_mmap, pn_map *map, pn_err *err)
@@ -39,7 +32,10 @@ static pn_status fill(int fd, const char *path, bool use_mmap, pn_map *map, pn_e
     if (!S_ISREG(st.st_mode))
         return pn_fail(err, PN_ERR_IO, "%s: %s, not a regular file", path,
                        S_ISDIR(st.st_mode) ? "is a directory" : "is a device or a pipe");
-    pn_map m = { .size = (size_t)st.st_size };
+    pn_map m = {
+        .size = (size_t)st.st_size,
+        .mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+    };
     if (m.size && use_mmap) {
         void *const p = mmap(NULL, m.size, PROT_READ, MAP_SHARED, fd, 0);
         if (p != MAP_FAILED) {
@@ -111,4 +107,99 @@ pn_status pn_file_read(const char *path, size_t max_bytes, pn_buf *buf, pn_err *
     if (!is_stdin)
         close(fd);
     return st;
+}
+
+pn_status pn_fd_read(int fd, const char *name, void *dst, size_t len, uint64_t off, pn_err *err)
+{
+    for (char *at = dst; len;) {
+        const ssize_t n = pread(fd, at, len, (off_t)off);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return pn_fail(err, PN_ERR_IO, "%s: %s", name,
+                           n ? strerror(errno) : "the file became shorter while it was read");
+        at += n;
+        off += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return PN_OK;
+}
+
+pn_status pn_fd_write(int fd, const char *name, const void *src, size_t len, uint64_t off,
+                      pn_err *err)
+{
+    for (const char *at = src; len;) {
+        const ssize_t n = pwrite(fd, at, len, (off_t)off);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return pn_fail(err, PN_ERR_IO, "%s: %s", name, strerror(errno));
+        at += n;
+        off += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return PN_OK;
+}
+
+/* --- files that appear whole ------------------------------------------------------------------ */
+
+pn_status pn_new_file_open(int dir_fd, const char *name, pn_new_file *file, pn_err *err)
+{
+    pn_buf tmp_name = { 0 };
+    pn_buf_addf(&tmp_name, "%s" PN_TMP_SUFFIX, name);
+    pn_new_file f = { .dir_fd = dir_fd, .name = pn_strndup(name, strlen(name)), .fd = -1 };
+    if (!f.name || !pn_buf_cstr(&tmp_name)) {
+        pn_free(f.name);
+        pn_buf_free(&tmp_name);
+        return pn_fail(err, PN_ERR_NOMEM, "%s: no memory for its name", name);
+    }
+    f.tmp_name = tmp_name.ptr;
+    f.fd = openat(dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (f.fd < 0) {
+        unlinkat(dir_fd, f.tmp_name, 0);
+        f.fd =
+            openat(dir_fd, f.tmp_name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+        f.is_named = f.fd >= 0;
+    }
+    const int why = errno;
+    *file = f;
+    if (f.fd >= 0)
+        return PN_OK;
+    pn_new_file_abort(file);
+    return pn_fail(err, PN_ERR_IO, "%s: cannot be made: %s", name, strerror(why));
+}
+
+/* A file without a name gets the temporary one: no call names a file in place of another. */
+static bool give_tmp_name(pn_new_file *file)
+{
+    char self[32];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", file->fd);
+    unlinkat(file->dir_fd, file->tmp_name, 0);
+    file->is_named = linkat(AT_FDCWD, self, file->dir_fd, file->tmp_name, AT_SYMLINK_FOLLOW) == 0;
+    return file->is_named;
+}
+
+pn_status pn_new_file_commit(pn_new_file *file, bool is_durable, pn_err *err)
+{
+    pn_status st = PN_OK;
+    if ((is_durable && fsync(file->fd) != 0) || (!file->is_named && !give_tmp_name(file)) ||
+        renameat(file->dir_fd, file->tmp_name, file->dir_fd, file->name) != 0)
+        st = pn_fail(err, PN_ERR_IO, "%s: cannot be written: %s", file->name, strerror(errno));
+    else
+        file->is_named = false; /* the temporary name is gone */
+    if (st == PN_OK && is_durable)
+        fsync(file->dir_fd); /* where a folder cannot be synced, that is all that can be done */
+    pn_new_file_abort(file);
+    return st;
+}
+
+void pn_new_file_abort(pn_new_file *file)
+{
+    if (file->is_named)
+        unlinkat(file->dir_fd, file->tmp_name, 0);
+    if (file->fd >= 0)
+        close(file->fd);
+    pn_free(file->name);
+    pn_free(file->tmp_name);
+    *file = (pn_new_file){ .fd = -1 };
 }

@@ -63,6 +63,10 @@ uint32_t pn_gguf_version(const pn_gguf *file);
 size_t pn_gguf_n_files(const pn_gguf *file);    /* parts of a split model; 1 */
 size_t pn_gguf_file_bytes(const pn_gguf *file); /* all parts together */
 
+/* A 128-bit sum of what tells one file from another without reading it whole: of every part its
+ * size, time of the last change, keys, tensor table, and blocks sampled all over the data. */
+void pn_gguf_fingerprint(const pn_gguf *file, uint8_t sum[16]);
+
 size_t pn_gguf_n_tensors(const pn_gguf *file);
 const pn_gguf_tensor *pn_gguf_tensor_at(const pn_gguf *file, size_t i);
 const pn_gguf_tensor *pn_gguf_find_tensor(const pn_gguf *file, const char *name); /* NULL: absent */

@@ -24,6 +24,7 @@ typedef struct pn_gguf_part {
     pn_map map; /* empty when the bytes are the caller's */
     const uint8_t *bytes;
     size_t size;
+    size_t head_bytes;  /* keys and tensor table, from the start of the file */
     pn_gguf_kv *kvs;    /* [n_kv], in file order; owned */
     uint32_t *kv_order; /* [n_kv], by name; owned */
     size_t n_kv;

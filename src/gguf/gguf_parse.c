@@ -379,5 +379,7 @@ pn_status pn_gguf_parse_part(pn_gguf *file, pn_gguf_part *part, pn_err *err)
     PN_TRY(take(&c, &n_tensor, sizeof n_tensor, "the header", err));
     PN_TRY(take(&c, &n_kv, sizeof n_kv, "the header", err));
     PN_TRY(take_keys(file, part, &c, n_kv, err));
-    return take_tensors(file, part, &c, n_tensor, err);
+    PN_TRY(take_tensors(file, part, &c, n_tensor, err));
+    part->head_bytes = c.off;
+    return PN_OK;
 }

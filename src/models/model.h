@@ -35,7 +35,11 @@ struct pn_model {
     pn_model_info info;
     pn_seq_layout layout;
     size_t model_bytes; /* allocated by load */
-    void *impl;         /* pn_qwen35moe */
+    /* What the loader was told in place of the file's rope.scaling keys: it changes results. */
+    char rope_scaling[8]; /* "": nothing */
+    float rope_scale;
+    int yarn_orig_ctx;
+    void *impl; /* pn_qwen35moe */
 };
 
 const pn_gguf *pn_model_file(const pn_model *model);

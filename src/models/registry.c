@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const pn_arch_ops *const archs[] = { &pn_qwen35moe_ops };
@@ -35,7 +36,13 @@ static pn_status load(pn_model *model, const char *path, const pn_load_opts *opt
     model->info.arch = model->ops->arch;
     model->info.arch_name = model->ops->name;
     model->info.path = pn_gguf_path(model->file);
-    return model->ops->load(model, opts, err);
+    PN_TRY(model->ops->load(model, opts, err));
+    if (opts->rope_scaling) { /* one of three short names, else load had failed */
+        snprintf(model->rope_scaling, sizeof model->rope_scaling, "%s", opts->rope_scaling);
+        model->rope_scale = opts->rope_scale;
+        model->yarn_orig_ctx = opts->yarn_orig_ctx;
+    }
+    return PN_OK;
 }
 
 pn_model *pn_load_ex(const char *path, const pn_load_opts *opts)
