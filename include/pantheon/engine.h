@@ -38,6 +38,8 @@ typedef struct pn_engine_opts {
     pn_exec_opts exec;
     bool strict_content; /* user-defined tokens such as <think> are plain text in messages */
     bool no_nfc;         /* prompts are not normalised */
+    bool keeps_thoughts; /* thoughts that a client dropped are put back where the template has a
+                            place for them (docs/CHAT.md, replay) */
 } pn_engine_opts;        /* the zero struct is valid */
 
 /* Errors: the file has no usable tokenizer, the executor cannot be made. opts may be NULL. */

@@ -116,6 +116,8 @@ pn_status pn_jat_opt_real(const pn_jat *obj, const char *key, double lo, double 
 /* Appends v as Python's json.dumps(v, ensure_ascii=False): ", " and ": ", keys in their order,
  * numbers as pn_json_put_real, only control characters, '"' and '\' escaped. */
 void pn_json_dump_py(pn_buf *b, const pn_json *v);
+/* Appends v with the keys of all objects in order and no spacing: one text for equal values. */
+void pn_json_dump_sorted(pn_buf *b, const pn_json *v);
 /* Appends a quoted string; text must be UTF-8. */
 void pn_json_put_str(pn_buf *b, pn_span text);
 /* Appends the shortest digits that read back as x, laid out as Python's repr: 1.0, 1.5, 1e-05,

@@ -2,6 +2,7 @@
  * r): fixed notation for exponents from -4 to 15, else d.ddde+XX. */
 #include "base/json.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +156,18 @@ static void dump(pn_buf *b, const pn_json *v, int depth)
 void pn_json_dump_py(pn_buf *b, const pn_json *v)
 {
     dump(b, v, 0);
+}
+
+static int add(const char *text, size_t len, void *b)
+{
+    pn_buf_add(b, text, len);
+    return 0;
+}
+
+void pn_json_dump_sorted(pn_buf *b, const pn_json *v)
+{
+    if (json_dump_callback(v, add, b, JSON_SORT_KEYS | JSON_COMPACT | JSON_ENCODE_ANY) != 0)
+        b->failed = true; /* it sorts in memory of its own */
 }
 
 /* --- the writer without a tree ---------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #include "chat/chat.h"
 
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "chat/turn.h"
 
 #include <string.h>
 
@@ -30,32 +30,6 @@ static pn_span in_pool(const pn_chat *c, pn_range r)
 }
 
 /* --- Python's string methods ------------------------------------------------------------------ */
-
-/* str.isspace of one code point: Unicode's White_Space and the separators U+001C..U+001F. */
-static bool is_py_space(uint32_t cp)
-{
-    return (cp >= 0x09 && cp <= 0x0d) || (cp >= 0x1c && cp <= 0x20) || cp == 0x85 || cp == 0xa0 ||
-           cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 ||
-           cp == 0x202f || cp == 0x205f || cp == 0x3000;
-}
-
-/* str.strip() */
-static pn_span strip(pn_span s)
-{
-    uint32_t cp = 0;
-    size_t n;
-    while (s.len && (n = pn_utf8_next(s.ptr, s.len, &cp)) != 0 && is_py_space(cp))
-        s.ptr += n, s.len -= n;
-    while (s.len) {
-        size_t back = 1;
-        while (back < 4 && back < s.len && ((unsigned char)s.ptr[s.len - back] & 0xc0) == 0x80)
-            back++;
-        if (pn_utf8_next(s.ptr + s.len - back, back, &cp) != back || !is_py_space(cp))
-            break;
-        s.len -= back;
-    }
-    return s;
-}
 
 static pn_span strip_newlines(pn_span s, bool is_left)
 {
@@ -175,8 +149,8 @@ static pn_status render_system(render *r, size_t *n_sys, pn_err *err)
     const char *effort;
     PN_TRY(effort_words(r, &effort, err));
     const size_t n = !is_system(r, 0) ? 0 : r->style->merges_system && is_system(r, 1) ? 2 : 1;
-    const pn_span first = n > 0 ? strip(in_pool(c, c->msgs[0].content)) : (pn_span){ 0 };
-    const pn_span second = n > 1 ? strip(in_pool(c, c->msgs[1].content)) : (pn_span){ 0 };
+    const pn_span first = n > 0 ? pn_chat_strip(in_pool(c, c->msgs[0].content)) : (pn_span){ 0 };
+    const pn_span second = n > 1 ? pn_chat_strip(in_pool(c, c->msgs[1].content)) : (pn_span){ 0 };
     *n_sys = n;
     const bool has_content = first.len || n > 1;
     /* Qwen3.5 and 3.6 print even an empty system message. */
@@ -196,7 +170,7 @@ static pn_status render_system(render *r, size_t *n_sys, pn_err *err)
         T(r, "\n");
         U(r, second);
     }
-    T(r, "<|im_end|>\n");
+    T(r, PN_CHAT_END);
     return PN_OK;
 }
 
@@ -207,7 +181,7 @@ static pn_status last_query(const render *r, size_t *index, pn_err *err)
     for (size_t i = c->n_msg; i-- > 0;) {
         if (c->msgs[i].role != PN_CHAT_USER)
             continue;
-        const pn_span s = strip(in_pool(c, c->msgs[i].content));
+        const pn_span s = pn_chat_strip(in_pool(c, c->msgs[i].content));
         if (!starts_with(s, "<tool_response>") || !ends_with(s, "</tool_response>")) {
             *index = i;
             return PN_OK;
@@ -272,7 +246,7 @@ static bool keeps_thought(const render *r, size_t i, size_t i_query)
 static pn_status render_assistant(render *r, size_t i, size_t i_query, pn_err *err)
 {
     const pn_chat_msg *const m = &r->c->msgs[i];
-    pn_span content = strip(in_pool(r->c, m->content)), thought = { 0 };
+    pn_span content = pn_chat_strip(in_pool(r->c, m->content)), thought = { 0 };
     if (m->has_reasoning) {
         thought = in_pool(r->c, m->reasoning);
     } else if (r->style->splits_think && content.len &&
@@ -281,18 +255,18 @@ static pn_status render_assistant(render *r, size_t i, size_t i_query, pn_err *e
         thought = strip_newlines(split_at(thought, "<think>", true), true);
         content = strip_newlines(split_at(content, "</think>", true), true);
     }
-    T(r, "<|im_start|>assistant\n");
+    T(r, PN_CHAT_HEADER);
     if (keeps_thought(r, i, i_query)) {
         T(r, "<think>\n");
-        U(r, strip(thought));
+        U(r, pn_chat_strip(thought));
         T(r, "\n</think>\n\n");
     }
     U(r, content);
     for (size_t k = 0; k < m->n_call; k++) {
-        T(r, k ? "\n" : strip(content).len ? "\n\n" : "");
+        T(r, k ? "\n" : pn_chat_strip(content).len ? "\n\n" : "");
         PN_TRY(render_call(r, &r->c->calls[m->call0 + k], i, err));
     }
-    T(r, "<|im_end|>\n");
+    T(r, PN_CHAT_END);
     return PN_OK;
 }
 
@@ -303,10 +277,10 @@ static void render_tool_result(render *r, size_t i)
     if (i > 0 && m[i - 1].role != PN_CHAT_TOOL)
         T(r, "<|im_start|>user");
     T(r, "\n<tool_response>\n");
-    U(r, strip(in_pool(r->c, m[i].content)));
+    U(r, pn_chat_strip(in_pool(r->c, m[i].content)));
     T(r, "\n</tool_response>");
     if (i + 1 == r->c->n_msg || m[i + 1].role != PN_CHAT_TOOL)
-        T(r, "<|im_end|>\n");
+        T(r, PN_CHAT_END);
 }
 
 static pn_status render_msg(render *r, size_t i, size_t i_query, pn_err *err)
@@ -315,8 +289,8 @@ static pn_status render_msg(render *r, size_t i, size_t i_query, pn_err *err)
     switch (m->role) {
     case PN_CHAT_USER:
         T(r, "<|im_start|>user\n");
-        U(r, strip(in_pool(r->c, m->content)));
-        T(r, "<|im_end|>\n");
+        U(r, pn_chat_strip(in_pool(r->c, m->content)));
+        T(r, PN_CHAT_END);
         return PN_OK;
     case PN_CHAT_ASSISTANT:
         return render_assistant(r, i, i_query, err);
@@ -338,7 +312,7 @@ static pn_status render_msg(render *r, size_t i, size_t i_query, pn_err *err)
 
 static void render_header(render *r)
 {
-    T(r, "<|im_start|>assistant\n");
+    T(r, PN_CHAT_HEADER);
     r->p.is_thinking = is_thinking_on(r) && r->style->kind == PN_CHAT_CHATML_THINK;
     if (r->p.is_thinking)
         T(r, "<think>\n");

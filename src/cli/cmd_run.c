@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 #include "cli/line.h"
 #include "cli/load.h"
-#include "engine/engine.h"
+#include "engine/prompt.h"
 
 #include <string.h>
 #include <time.h>
@@ -25,7 +25,7 @@ typedef struct run {
     pn_engine *engine;
     pn_session *session;
     pn_chat chat;
-    pn_ids ids;             /* of the current prompt */
+    pn_prompt prompt;       /* the current one */
     pn_buf thought, answer; /* what the current answer has so far */
     pn_cli_bar bar;
     bool has_color;
@@ -100,22 +100,23 @@ static void print_figures(const pn_gen_result *g)
             g->decode_s > 0 ? g->n_generated / g->decode_s : 0, why[g->finish]);
 }
 
-/* Streams the answer to r->ids. */
-static pn_status answer(run *r, bool starts_thinking, pn_err *err)
+/* Streams the answer to r->prompt. */
+static pn_status answer(run *r, pn_err *err)
 {
     r->thought.len = r->answer.len = 0;
     const pn_gen_opts gen = {
-        .sampler = sampling(r, starts_thinking || r->opts->raw),
+        .sampler = sampling(r, r->prompt.is_thinking || r->opts->raw),
         .n_predict = r->opts->n_predict >= 0 ? (int)r->opts->n_predict : -1,
         .ignore_eos = r->opts->ignore_eos,
-        .starts_thinking = starts_thinking,
+        .starts_thinking = r->prompt.is_thinking,
         .on_text = on_text,
         .progress = on_progress,
         .should_stop = should_stop,
         .ctx = r,
     };
     pn_gen_result result;
-    const pn_status st = pn_stream(r->session, r->ids.ptr, r->ids.len, &gen, &result, err);
+    const pn_status st =
+        pn_stream(r->session, r->prompt.ids.ptr, r->prompt.ids.len, &gen, &result, err);
     pn_cli_bar_clear(&r->bar);
     if (r->is_dim)
         fputs(PLAIN, stdout);
@@ -147,33 +148,31 @@ static int one_shot_ctx(const run *r)
     if (r->opts->n_ctx > 0)
         return (int)r->opts->n_ctx;
     const int64_t n_predict = r->opts->n_predict >= 0 ? r->opts->n_predict : ANSWER_TOKENS;
-    const int64_t want = (int64_t)r->ids.len + n_predict;
+    const int64_t want = (int64_t)r->prompt.ids.len + n_predict;
     return (int)(want < 1 ? 1 : want < info.n_ctx_train ? want : info.n_ctx_train);
 }
 
-static pn_status encode_turn(run *r, bool *starts_thinking, pn_err *err)
+static pn_status encode_turn(run *r, pn_err *err)
 {
-    r->ids.len = 0;
     r->chat.add_generation_prompt = true;
     r->chat.enable_thinking = r->thinks ? PN_CHAT_UNSET : PN_CHAT_FALSE;
-    return pn_engine_encode_chat(r->engine, &r->chat, &r->ids, starts_thinking, err);
+    return pn_prompt_of_chat(r->engine, &r->chat, &r->prompt, err);
 }
 
 static pn_status run_once(run *r, pn_span prompt, pn_err *err)
 {
-    bool starts_thinking = false;
     if (!prompt.len)
         return pn_fail(err, PN_ERR_ARG, "the prompt is empty");
     if (r->opts->raw) {
-        PN_TRY(pn_engine_encode_raw(r->engine, prompt, &r->ids, err));
+        PN_TRY(pn_prompt_of_text(r->engine, prompt, &r->prompt, err));
     } else {
         PN_TRY(add_system(r, err));
         PN_TRY(pn_chat_add(&r->chat, PN_CHAT_USER, prompt, NULL, err));
-        PN_TRY(encode_turn(r, &starts_thinking, err));
+        PN_TRY(encode_turn(r, err));
     }
     const pn_state_opts state = { .n_ctx = one_shot_ctx(r), .kv_type = pn_cli_kv_type(r->opts) };
     PN_TRY(pn_session_new(r->engine, &state, &r->session, err));
-    return answer(r, starts_thinking, err);
+    return answer(r, err);
 }
 
 /* --- chat ------------------------------------------------------------------------------------- */
@@ -208,12 +207,11 @@ static pn_span thought_text(const run *r)
 static pn_status take_turn(run *r, pn_span text, pn_err *err)
 {
     const size_t n_before = r->chat.n_msg;
-    bool starts_thinking;
     PN_TRY(pn_chat_add(&r->chat, PN_CHAT_USER, text, NULL, err));
-    pn_status st = encode_turn(r, &starts_thinking, err);
+    pn_status st = encode_turn(r, err);
     if (st == PN_OK) {
         pn_cli_interrupt_arm();
-        st = answer(r, starts_thinking, err);
+        st = answer(r, err);
     }
     if (st == PN_OK) {
         const pn_span thought = thought_text(r);
@@ -353,7 +351,7 @@ int pn_cmd_run(const pn_cli_opts *opts)
     pn_engine_free(r.engine);
     pn_model_free(r.model);
     pn_chat_clear(&r.chat);
-    pn_ids_free(&r.ids);
+    pn_prompt_free(&r.prompt);
     pn_buf_free(&r.thought);
     pn_buf_free(&r.answer);
     pn_buf_free(&prompt);

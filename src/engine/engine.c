@@ -5,6 +5,10 @@
 
 #include <string.h>
 
+enum {
+    REPLAY_BYTES_MAX = 16 << 20 /* some 15,000 turns of 256 tokens */
+};
+
 static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
 {
     const pn_gguf *const file = pn_model_file(e->model);
@@ -27,6 +31,9 @@ static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
     e->think_close = pn_vocab_find(e->vocab, (pn_span){ "</think>", 8 });
     e->strict_content = opts->strict_content;
     e->no_nfc = opts->no_nfc;
+    const pn_replay_opts replay = { .max_bytes = REPLAY_BYTES_MAX,
+                                    .keeps_thoughts = opts->keeps_thoughts };
+    PN_TRY(pn_replay_new(e->vocab, &replay, &e->replay, err));
     PN_TRY(pn_sampler_space_new((size_t)info.n_vocab, &e->space, err));
     return pn_exec_new(e->model, &opts->exec, &e->exec, err);
 }
@@ -55,6 +62,7 @@ void pn_engine_free(pn_engine *e)
         return;
     pn_exec_free(e->exec);
     pn_sampler_space_free(e->space);
+    pn_replay_free(e->replay);
     pn_vocab_free(e->vocab);
     pn_free(e);
 }
@@ -83,35 +91,4 @@ pn_sampler_opts pn_engine_sampler_defaults(const pn_engine *e, bool is_thinking)
     pn_gguf_opt_f32(file, "general.sampling.penalty_repeat", &of_file.repeat_penalty, NULL);
     of_file.top_k = (int32_t)(top_k < INT32_MAX ? top_k : INT32_MAX);
     return pn_sampler_check(&of_file, NULL) == PN_OK ? of_file : o;
-}
-
-/* --- prompts ---------------------------------------------------------------------------------- */
-
-pn_status pn_engine_encode_chat(const pn_engine *e, const pn_chat *chat, pn_ids *ids,
-                                bool *is_thinking, pn_err *err)
-{
-    pn_chat_prompt prompt = { 0 };
-    pn_status st = pn_chat_render(chat, &e->style, &prompt, err);
-    if (st == PN_OK) {
-        const pn_encode_opts opts = {
-            .trusted = prompt.spans.trusted,
-            .n_trusted = prompt.spans.n_trusted,
-            .strict_content = e->strict_content,
-            .no_nfc = e->no_nfc,
-        };
-        st = pn_encode(e->vocab, pn_buf_span(&prompt.spans.text), &opts, ids, err);
-    }
-    if (st == PN_OK)
-        *is_thinking = prompt.is_thinking;
-    pn_chat_prompt_free(&prompt);
-    return st;
-}
-
-pn_status pn_engine_encode_raw(const pn_engine *e, pn_span text, pn_ids *ids, pn_err *err)
-{
-    if (pn_vocab_add_bos(e->vocab) && pn_vocab_bos(e->vocab) >= 0 &&
-        !pn_ids_add(ids, pn_vocab_bos(e->vocab)))
-        return pn_fail(err, PN_ERR_NOMEM, "no memory for a prompt");
-    const pn_encode_opts opts = { .parse_special = true, .no_nfc = e->no_nfc };
-    return pn_encode(e->vocab, text, &opts, ids, err);
 }

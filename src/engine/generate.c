@@ -246,6 +246,8 @@ static pn_status stream(pn_session *s, const int32_t *ids, size_t n_id, const pn
     const double t1 = pn_now_s();
     if (st == PN_OK)
         st = generate_loop(&a, result, err);
+    if (st == PN_OK)
+        pn_replay_learn(s->engine->replay, s->held.ptr, s->held.len, n_id);
     result->prefill_s = t1 - t0;
     result->decode_s = pn_now_s() - t1;
     if (st == PN_ERR_CANCELLED) { /* what was generated stays shown; the state is half advanced */

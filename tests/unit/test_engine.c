@@ -4,7 +4,7 @@
 #include "support/check.h"
 #include "support/model_run.h"
 
-#include "engine/engine.h"
+#include "engine/prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ typedef struct setup {
     pn_model *m;
     pn_engine *e;
     pn_session *s;
-    pn_ids ids; /* a prompt that the model continues for long */
+    pn_prompt prompt; /* one that the model continues for long */
 } setup;
 
 static setup setup_open(int n_ctx)
@@ -25,17 +25,17 @@ static setup setup_open(int n_ctx)
     setup t = { .m = pn_test_load(pn_test_tiny("Q4_K_M")) };
     pn_err err = { 0 };
     const pn_engine_opts opts = { .exec = { .n_threads = 2 } };
-    static const char prompt[] = "In the beginning God created the heaven and the earth.";
+    static const char text[] = "In the beginning God created the heaven and the earth.";
     if (pn_engine_new(t.m, &opts, &t.e, &err) != PN_OK ||
         pn_session_new(t.e, &(pn_state_opts){ .n_ctx = n_ctx }, &t.s, &err) != PN_OK ||
-        pn_engine_encode_raw(t.e, (pn_span){ prompt, sizeof prompt - 1 }, &t.ids, &err) != PN_OK)
+        pn_prompt_of_text(t.e, (pn_span){ text, sizeof text - 1 }, &t.prompt, &err) != PN_OK)
         fail_msg("%s", err.msg);
     return t;
 }
 
 static void setup_close(setup *t)
 {
-    pn_ids_free(&t->ids);
+    pn_prompt_free(&t->prompt);
     pn_session_free(t->s);
     pn_engine_free(t->e);
     pn_model_free(t->m);
@@ -47,7 +47,8 @@ static char *answer(setup *t, pn_gen_opts opts, size_t *len, pn_gen_result *resu
     pn_err err = { 0 };
     char *text = NULL;
     opts.ignore_eos = true;
-    if (pn_generate(t->s, t->ids.ptr, t->ids.len, &opts, &text, len, result, &err) != PN_OK)
+    if (pn_generate(t->s, t->prompt.ids.ptr, t->prompt.ids.len, &opts, &text, len, result, &err) !=
+        PN_OK)
         fail_msg("%s", err.msg);
     return text;
 }
@@ -87,7 +88,7 @@ static void test_generate_is_stream(void **state)
         answer(&t, (pn_gen_opts){ .n_predict = 40, .on_text = hear, .ctx = &h }, &len, &r);
     assert_int_equal(r.finish, PN_FINISH_LENGTH);
     assert_int_equal(r.n_generated, 40);
-    assert_int_equal(r.n_prompt, t.ids.len);
+    assert_int_equal(r.n_prompt, t.prompt.ids.len);
     assert_int_equal(r.n_cached, 0);
     assert_int_equal(len, h.len);
     assert_memory_equal(text, h.text, len);
@@ -102,7 +103,7 @@ static void test_generate_is_stream(void **state)
     pn_text_free(answer(&t, (pn_gen_opts){ .n_predict = 0 }, &len2, &r));
     assert_int_equal(len2, 0);
     char *const cached = answer(&t, (pn_gen_opts){ .n_predict = 40 }, &len2, &r);
-    assert_int_equal(r.n_cached, t.ids.len);
+    assert_int_equal(r.n_cached, t.prompt.ids.len);
     assert_string_equal(text, cached);
     pn_text_free(text);
     pn_text_free(again);
@@ -153,7 +154,7 @@ static void test_ends(void **state)
     size_t len, len2;
     char *const whole = answer(&t, (pn_gen_opts){ .n_predict = -1 }, &len, &r);
     assert_int_equal(r.finish, PN_FINISH_LENGTH);
-    assert_int_equal(r.n_generated, 32 - t.ids.len + 1); /* the last one is not fed */
+    assert_int_equal(r.n_generated, 32 - t.prompt.ids.len + 1); /* the last one is not fed */
 
     for (int i = 0; i < 12; i++) {
         heard h = { .most = i < 4 ? (size_t)i * 5 + 1 : 0, .stop_at = i < 4 ? 0 : i * i };
