@@ -282,7 +282,8 @@ static void test_claimed_context(void **state)
         const pn_exec_opts exec = { .n_threads = 8 };
         assert_int_equal(pn_model_plan(m, &exec, PN_KV_F16, &plan[i], &err), PN_OK);
         pn_seq seq;
-        assert_int_equal(pn_seq_init(&seq, &m->layout, PN_KV_F16, (int)n_ctx[i], &err), PN_OK);
+        assert_int_equal(pn_seq_init(&seq, &m->layout, PN_KV_F16, (int)n_ctx[i], NULL, &err),
+                         PN_OK);
         assert_int_equal(pn_seq_reserve(&seq, 0, &err), PN_OK);
         assert_int_equal(seq.n_page, 0);
         const uint32_t n_page = n_ctx[i] / PN_KV_CHUNK + (n_ctx[i] % PN_KV_CHUNK != 0);
