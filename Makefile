@@ -215,8 +215,15 @@ soak: setup-test setup-fuzz
 
 # --- bench, editors, help -----------------------------------------------------------------------
 .PHONY: bench compdb help
-bench: all
-	$(BIN) bench
+# Pantheon and llama.cpp alternately, half an hour; llama.cpp is built on the first call, ten minutes.
+# ARGS='--mixes q4_k_m --rounds 1 --no-peer' and others: bench/compare.py --help.
+BENCH_VENV := build/bench-venv/$(shell cksum < bench/requirements.txt | cut -d ' ' -f 1)
+$(BENCH_VENV)/ok: | setup-bench
+	$(call say,VENV,$@)
+	@rm -rf build/bench-venv && python3 -m venv $(BENCH_VENV)
+	@$(BENCH_VENV)/bin/pip install -q --disable-pip-version-check -r bench/requirements.txt && touch $@
+bench: all $(BENCH_VENV)/ok
+	@$(BENCH_VENV)/bin/python bench/compare.py --pantheon $(BIN) $(ARGS)
 
 compdb:
 	@mkdir -p build
@@ -234,7 +241,7 @@ help:
 #: make lint       layers, sizes, format, every header alone;   make format formats the C sources
 #: make fuzz       every fuzz target FUZZ_TIME=600 seconds; make fuzz-gguf one of them
 #: make soak       the long tests: full products, sanitizers over everything, half an hour a fuzz target
-#: make bench      speed of the bundled model on this machine
+#: make bench      both engines on slices of the 35B: bench/results, half an hour; ARGS='--help'
 #: make install    PREFIX=/usr/local DESTDIR=   program, libraries, headers, bundled model, pantheon.pc
 #: make compdb     build/compile_commands.json for editors;   make clean removes build/
 #: BUILD=debug|asan|tsan with any of them: another build, in build/BUILD. V=1 shows whole commands.

@@ -132,12 +132,14 @@ PN_API int pn_exec_n_threads(const pn_exec *exec);
 PN_API int pn_exec_n_batch(const pn_exec *exec);
 PN_API const char *pn_exec_isa(const pn_exec *exec);
 
-/* Time and traffic of one stage since pn_exec_new or the last reset; i counts from 0, false past
- * the last stage. All zero unless the option `profile` was set. */
+/* Time and work of one stage since pn_exec_new or the last reset; i counts from 0, false past the
+ * last stage. All zero unless the option `profile` was set. */
 typedef struct pn_stage_profile {
     const char *name; /* "ssm projections" */
     double seconds;
-    double weight_bytes, macs; /* read and multiplied by this stage's matrices */
+    double bytes;  /* that had to move: weights; recurrent states; keys and values once a pass */
+    double macs;   /* multiply-adds */
+    bool is_float; /* they are float32 ones; else int8, where the model's matrices are quantised */
 } pn_stage_profile;
 PN_API bool pn_exec_profile(const pn_exec *exec, int i, pn_stage_profile *out);
 PN_API void pn_exec_profile_reset(pn_exec *exec);

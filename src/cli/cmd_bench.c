@@ -7,15 +7,10 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/load.h"
-#include "tools/bandwidth.h"
+#include "cli/profile.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    READ_RUNS = 3
-};
-#define READ_BYTES ((size_t)128 << 20) /* of the bandwidth test: beyond what a core's cache holds */
 
 typedef struct bench {
     const pn_cli_opts *opts;
@@ -29,8 +24,8 @@ typedef struct bench {
     int32_t *tokens;          /* [depth + p + n] */
     double *prefill, *decode; /* [r] tokens/s */
     double *read;             /* [r] bytes/s that memory was read at beside each round */
-    double read_bytes_s;      /* their median */
-    pn_pool *pool;            /* for that */
+    pn_cli_limits limits;     /* read_bytes_s: their median */
+    pn_cli_profile prefill_stages, decode_stages; /* of the measured rounds */
     pn_cli_bar bar;
 } bench;
 
@@ -64,9 +59,11 @@ static pn_status round_of(bench *b, double *prefill, double *decode, pn_err *err
     for (int i = 0; i < b->n_seq; i++) {
         pn_state_reset(b->states[i]);
         PN_TRY(feed(b, i, 0, d, err));
+        pn_exec_profile_reset(b->exec);
         const double t0 = pn_now_s();
         PN_TRY(feed(b, i, d, p, err));
         prefill_s += pn_now_s() - t0;
+        pn_cli_profile_take(&b->prefill_stages, b->exec);
     }
     const double t0 = pn_now_s();
     for (int64_t k = 0; k < n; k++) {
@@ -79,6 +76,7 @@ static pn_status round_of(bench *b, double *prefill, double *decode, pn_err *err
         PN_TRY(pn_get_forward_fn(b->model)(b->exec, &batch, err));
     }
     const double decode_s = pn_now_s() - t0;
+    pn_cli_profile_take(&b->decode_stages, b->exec);
     *prefill = p && prefill_s > 0 ? b->n_seq * (double)p / prefill_s : 0;
     *decode = n && decode_s > 0 ? b->n_seq * (double)n / decode_s : 0;
     return PN_OK;
@@ -129,10 +127,13 @@ static void put_json(const bench *b, pn_jw *w)
     put_all(w, "prefill_all", b->prefill, r);
     put_all(w, "decode_all", b->decode, r);
     pn_jw_uint(w, "bytes_per_token", b->info.active_bytes);
-    pn_jw_real(w, "read_gb_s", b->read_bytes_s / 1e9);
+    pn_jw_real(w, "read_gb_s", b->limits.read_bytes_s / 1e9);
+    pn_jw_real(w, "i8_gmac_s", b->limits.i8_macs_s / 1e9);
+    pn_jw_real(w, "f32_gmac_s", b->limits.f32_macs_s / 1e9);
+    pn_jw_real(w, "macs_per_token", b->info.active_macs);
     pn_jw_real(w, "bandwidth_share",
-               b->read_bytes_s > 0
-                   ? median(b->decode, r) * (double)b->info.active_bytes / b->read_bytes_s
+               b->limits.read_bytes_s > 0
+                   ? median(b->decode, r) * (double)b->info.active_bytes / b->limits.read_bytes_s
                    : 0);
     pn_jw_int(w, "p", b->opts->n_prompt);
     pn_jw_int(w, "n", b->opts->n_predict);
@@ -141,6 +142,10 @@ static void put_json(const bench *b, pn_jw *w)
     pn_jw_int(w, "batch", pn_exec_n_batch(b->exec));
     pn_jw_int(w, "threads", pn_exec_n_threads(b->exec));
     pn_jw_str(w, "isa", pn_exec_isa(b->exec));
+    if (b->opts->profile) {
+        pn_cli_profile_json(&b->prefill_stages, w, "prefill_stages", &b->limits);
+        pn_cli_profile_json(&b->decode_stages, w, "decode_stages", &b->limits);
+    }
     pn_jw_end_obj(w);
 }
 
@@ -156,10 +161,11 @@ static void print_table(const bench *b)
            median(b->prefill, r), spread(b->prefill, r) * 100);
     printf("decode  %6lld tokens  %9.2f tokens/s  (+- %.1f %%)", (long long)b->opts->n_predict, dec,
            spread(b->decode, r) * 100);
-    if (b->n_seq == 1 && b->read_bytes_s > 0)
+    if (b->n_seq == 1 && b->limits.read_bytes_s > 0)
         printf("  %.1f MB a token, %.1f GB/s: %.0f %% of the %.1f GB/s that memory reads at",
                (double)b->info.active_bytes / 1e6, dec * (double)b->info.active_bytes / 1e9,
-               dec * (double)b->info.active_bytes / b->read_bytes_s * 100, b->read_bytes_s / 1e9);
+               dec * (double)b->info.active_bytes / b->limits.read_bytes_s * 100,
+               b->limits.read_bytes_s / 1e9);
     printf("\n");
 }
 
@@ -170,14 +176,17 @@ static pn_status measure(bench *b, pn_err *err)
     const int64_t r = b->opts->n_repeat;
     for (int64_t i = 0; i < r; i++) {
         pn_cli_progress(&b->bar, "measuring", (uint64_t)i, (uint64_t)r);
-        if (i == 0) /* the first round only warms up: pages are read, threads are awake */
+        if (i == 0) { /* the first round only warms up: pages are read, threads are awake */
             PN_TRY(round_of(b, &b->prefill[0], &b->decode[0], err));
+            b->prefill_stages = b->decode_stages = (pn_cli_profile){ 0 };
+        }
         /* The machine drifts, so its limit is taken on both sides of every round. */
-        const double before = pn_read_bandwidth(b->pool, READ_BYTES, READ_RUNS);
+        const double before = pn_cli_measure_limits(b->exec).read_bytes_s;
         PN_TRY(round_of(b, &b->prefill[i], &b->decode[i], err));
-        b->read[i] = (before + pn_read_bandwidth(b->pool, READ_BYTES, READ_RUNS)) / 2;
+        b->limits = pn_cli_measure_limits(b->exec);
+        b->read[i] = (before + b->limits.read_bytes_s) / 2;
     }
-    b->read_bytes_s = median(b->read, r);
+    b->limits.read_bytes_s = median(b->read, r);
     pn_cli_bar_clear(&b->bar);
     return PN_OK;
 }
@@ -240,8 +249,7 @@ static pn_status prepare(bench *b, pn_err *err)
         b->tokens[i] = (int32_t)((x >> 33) % (uint64_t)b->info.n_vocab);
     }
     const pn_exec_opts exec = pn_cli_exec_opts(o, 0);
-    PN_TRY(pn_exec_new(b->model, &exec, &b->exec, err));
-    return pn_pool_new(pn_exec_n_threads(b->exec), &b->pool, err);
+    return pn_exec_new(b->model, &exec, &b->exec, err);
 }
 
 /* Without --parallel one sequence; with it a row for each number, as an array under --json. */
@@ -263,6 +271,10 @@ static pn_status run_all(bench *b, pn_err *err)
             put_json(b, &w);
         else if (st == PN_OK)
             print_table(b);
+        if (st == PN_OK && b->opts->profile && !b->opts->as_json) {
+            pn_cli_profile_print(&b->prefill_stages, "prefill", &b->limits);
+            pn_cli_profile_print(&b->decode_stages, "decode", &b->limits);
+        }
         free_states(b);
     }
     if (is_table)
@@ -281,13 +293,10 @@ int pn_cmd_bench(const pn_cli_opts *opts)
     if (st == PN_OK)
         st = run_all(&b, &err);
     pn_cli_bar_clear(&b.bar);
-    if (b.exec)
-        pn_cli_print_profile(opts, b.exec);
     pn_free(b.tokens);
     pn_free(b.prefill);
     pn_free(b.decode);
     pn_free(b.read);
-    pn_pool_free(b.pool);
     pn_exec_free(b.exec);
     pn_model_free(b.model);
     return st == PN_OK ? PN_EXIT_OK : pn_cli_fail(&err);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/load.h"
+#include "cli/profile.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -165,7 +166,7 @@ int pn_cmd_logits(const pn_cli_opts *opts)
     if (j.out && fclose(j.out) != 0 && st == PN_OK)
         st = pn_fail(&err, PN_ERR_IO, "%s: %s", opts->output, strerror(errno));
     if (j.exec)
-        pn_cli_print_profile(opts, j.exec);
+        pn_cli_profile_report(opts, j.exec);
     pn_free(j.logits);
     pn_free(tokens);
     pn_buf_free(&bytes);

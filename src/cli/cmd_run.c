@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/line.h"
 #include "cli/load.h"
+#include "cli/profile.h"
 #include "engine/prompt.h"
 
 #include <string.h>
@@ -346,7 +347,7 @@ int pn_cmd_run(const pn_cli_opts *opts)
     if (st == PN_OK)
         st = is_chat ? run_chat(&r, &err) : run_once(&r, pn_buf_span(&prompt), &err);
     if (r.engine)
-        pn_cli_print_profile(opts, pn_engine_exec(r.engine));
+        pn_cli_profile_report(opts, pn_engine_exec(r.engine));
     pn_session_free(r.session);
     pn_engine_free(r.engine);
     pn_model_free(r.model);

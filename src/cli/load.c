@@ -72,20 +72,3 @@ pn_kv_type pn_cli_kv_type(const pn_cli_opts *opts)
             return (pn_kv_type)i;
     return PN_KV_F16;
 }
-
-void pn_cli_print_profile(const pn_cli_opts *opts, const pn_exec *exec)
-{
-    if (!opts->profile)
-        return;
-    pn_stage_profile s;
-    double all = 0;
-    for (int i = 0; pn_exec_profile(exec, i, &s); i++)
-        all += s.seconds;
-    fprintf(stderr, "%-26s %10s %6s %10s %8s %10s\n", "stage", "ms", "%", "MB", "GB/s", "GMAC/s");
-    for (int i = 0; pn_exec_profile(exec, i, &s); i++)
-        fprintf(stderr, "%-26s %10.2f %6.1f %10.1f %8.2f %10.1f\n", s.name, s.seconds * 1e3,
-                all > 0 ? s.seconds / all * 100 : 0, s.weight_bytes / 1e6,
-                s.seconds > 0 ? s.weight_bytes / s.seconds / 1e9 : 0,
-                s.seconds > 0 ? s.macs / s.seconds / 1e9 : 0);
-    fprintf(stderr, "%-26s %10.2f\n", "all stages", all * 1e3);
-}

@@ -13,7 +13,4 @@ pn_model *pn_cli_load_model(const pn_cli_opts *opts, pn_err *err);
 pn_exec_opts pn_cli_exec_opts(const pn_cli_opts *opts, int n_batch);
 pn_kv_type pn_cli_kv_type(const pn_cli_opts *opts);
 
-/* With QWEN35_PROF=1: the time, bytes, GB/s and multiply-adds of each stage, on standard error. */
-void pn_cli_print_profile(const pn_cli_opts *opts, const pn_exec *exec);
-
 #endif

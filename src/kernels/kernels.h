@@ -85,6 +85,15 @@ typedef void pn_delta_rule_fn(const pn_delta_args *a);
 /* --- attention -------------------------------------------------------------------------------- */
 #include "kernels/attention.h"
 
+/* --- the limit -------------------------------------------------------------------------------- */
+
+/* What a level's multiply-add instructions can do at best: run() does n_iter times `macs` of them
+ * on registers alone, independent of each other. For profiles; NULL where nobody measured. */
+typedef struct pn_peak {
+    void (*run)(size_t n_iter);
+    double macs;
+} pn_peak;
+
 /* ---------------------------------------------------------------------------------------------- */
 
 typedef struct pn_kernels {
@@ -108,6 +117,7 @@ typedef struct pn_kernels {
     pn_conv_silu_fn *conv_silu;
     pn_delta_rule_fn *delta_rule;
     pn_attn_kernels attn;
+    pn_peak peak_i8, peak_f32; /* int8 dots into int32; float32 */
 } pn_kernels;
 
 /* Fills the table with scalar, then overlays each level up to and including isa that the processor

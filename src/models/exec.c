@@ -13,20 +13,23 @@ enum {
     PROJ_ROWS_MAX = 256,
 };
 
-static const char *const stage_names[PN_STAGE_COUNT] = {
-    [PN_STAGE_EMBED] = "embedding",
-    [PN_STAGE_NORM] = "norms",
-    [PN_STAGE_SSM_PROJ] = "ssm projections",
-    [PN_STAGE_SSM_DELTA] = "ssm conv and delta rule",
-    [PN_STAGE_SSM_OUT] = "ssm_out",
-    [PN_STAGE_ATTN_PROJ] = "attention projections",
-    [PN_STAGE_ATTN_KV] = "rope and kv store",
-    [PN_STAGE_ATTN] = "attention",
-    [PN_STAGE_ATTN_OUT] = "attn_output",
-    [PN_STAGE_ROUTER] = "router",
-    [PN_STAGE_EXPERTS_UP] = "experts gate and up",
-    [PN_STAGE_EXPERTS_DOWN] = "experts down",
-    [PN_STAGE_HEAD] = "head",
+static const struct {
+    const char *name;
+    bool is_float; /* its multiply-adds are float32 ones */
+} stage_infos[PN_STAGE_COUNT] = {
+    [PN_STAGE_EMBED] = { "embedding", false },
+    [PN_STAGE_NORM] = { "norms", false },
+    [PN_STAGE_SSM_PROJ] = { "ssm projections", false },
+    [PN_STAGE_SSM_DELTA] = { "ssm conv and delta rule", true },
+    [PN_STAGE_SSM_OUT] = { "ssm_out", false },
+    [PN_STAGE_ATTN_PROJ] = { "attention projections", false },
+    [PN_STAGE_ATTN_KV] = { "rope and kv store", false },
+    [PN_STAGE_ATTN] = { "attention", true },
+    [PN_STAGE_ATTN_OUT] = { "attn_output", false },
+    [PN_STAGE_ROUTER] = { "router", true },
+    [PN_STAGE_EXPERTS_UP] = { "experts gate and up", false },
+    [PN_STAGE_EXPERTS_DOWN] = { "experts down", false },
+    [PN_STAGE_HEAD] = { "head", false },
 };
 
 /* --- making and freeing ----------------------------------------------------------------------- */
@@ -153,7 +156,8 @@ bool pn_exec_profile(const pn_exec *ex, int i, pn_stage_profile *out)
 void pn_exec_profile_reset(pn_exec *ex)
 {
     for (int i = 0; i < PN_STAGE_COUNT; i++)
-        ex->stages[i] = (pn_stage_profile){ .name = stage_names[i] };
+        ex->stages[i] =
+            (pn_stage_profile){ .name = stage_infos[i].name, .is_float = stage_infos[i].is_float };
 }
 
 void pn_stage_begin(pn_exec *ex)
@@ -162,7 +166,7 @@ void pn_stage_begin(pn_exec *ex)
         ex->stage_t0 = pn_now_s();
 }
 
-void pn_stage_end(pn_exec *ex, pn_stage stage, double weight_bytes, double macs)
+void pn_stage_end(pn_exec *ex, pn_stage stage, double bytes, double macs)
 {
     if (ex->observe)
         ex->observe(ex->observe_ctx, stage);
@@ -170,7 +174,7 @@ void pn_stage_end(pn_exec *ex, pn_stage stage, double weight_bytes, double macs)
         return;
     pn_stage_profile *const s = &ex->stages[stage];
     s->seconds += pn_now_s() - ex->stage_t0;
-    s->weight_bytes += weight_bytes;
+    s->bytes += bytes;
     s->macs += macs;
 }
 

@@ -50,10 +50,9 @@ static inline void *pn_exec_scratch(const pn_exec *ex, int ith)
     return ex->scratch + (size_t)ith * ex->scratch_bytes;
 }
 
-/* Brackets a stage, at whose end the observer sees it; weight_bytes and macs are what its matrices
- * read and multiply. */
+/* Brackets a stage, at whose end the observer sees it; bytes and macs as in pn_stage_profile. */
 void pn_stage_begin(pn_exec *ex);
-void pn_stage_end(pn_exec *ex, pn_stage stage, double weight_bytes, double macs);
+void pn_stage_end(pn_exec *ex, pn_stage stage, double bytes, double macs);
 
 /* One matrix of a parallel region: y[it] = w . x[it], then residual[it] += y[it] where asked. */
 typedef struct pn_proj {

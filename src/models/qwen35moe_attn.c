@@ -223,6 +223,21 @@ size_t pn_qwen35moe_attn_scratch(const pn_qwen35moe *m, const pn_exec *ex)
            pn_attn_scratch_bytes((size_t)m->cfg.head_dim);
 }
 
+/* Keys and values of the positions seen, and the products with them. */
+static void count(const pn_qwen35moe_pass *p, const pn_qwen35moe_attn *a, double *bytes,
+                  double *macs)
+{
+    const double d = p->m->cfg.head_dim;
+    for (int ip = 0; ip < p->n_part; ip++) {
+        const pn_seq *const seq = p->parts[ip].seq;
+        const double n = p->parts[ip].n_tok, end = seq->pos + n;
+        const double head_bytes = (double)pn_seq_page_bytes(seq->layout, seq->kv_type) /
+                                  (double)(seq->layout->n_head_kv_sum * PN_KV_CHUNK);
+        *bytes += end * a->n_head_kv * head_bytes;
+        *macs += 2.0 * d * a->n_head * n * (end - (n - 1) / 2); /* causal: positions on average */
+    }
+}
+
 void pn_qwen35moe_attn_forward(pn_qwen35moe_pass *p, int i_attn)
 {
     const pn_qwen35moe_cfg *const cfg = &p->m->cfg;
@@ -260,7 +275,9 @@ void pn_qwen35moe_attn_forward(pn_qwen35moe_pass *p, int i_attn)
     } else {
         pn_pool_run(p->ex->pool, n_pair * c.n_block, 1, attn_region, &c);
     }
-    pn_stage_end(p->ex, PN_STAGE_ATTN, 0, 0);
+    bytes = macs = 0;
+    count(p, a, &bytes, &macs);
+    pn_stage_end(p->ex, PN_STAGE_ATTN, bytes, macs);
 
     pn_stage_begin(p->ex);
     bytes = macs = 0;

@@ -107,7 +107,10 @@ void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm)
     pn_stage_begin(p->ex);
     ssm_ctx c = { p, s, i_ssm };
     pn_pool_run(p->ex->pool, (size_t)p->n_part * (size_t)cfg->n_group, 1, ssm_region, &c);
-    pn_stage_end(p->ex, PN_STAGE_SSM_DELTA, 0, 0);
+    const pn_seq_layout *const l = p->parts[0].seq->layout;
+    bytes = (double)p->n_part * 2.0 * (double)(l->state_floats + l->conv_floats) * sizeof(float);
+    macs = (double)p->n_tok * 4.0 * (double)l->state_floats; /* decay, prediction, update, output */
+    pn_stage_end(p->ex, PN_STAGE_SSM_DELTA, bytes, macs);
 
     pn_stage_begin(p->ex);
     bytes = macs = 0;

@@ -13,6 +13,8 @@ pn_qmv_rows_fn pn_qmv_q2_k_avx2, pn_qmv_q3_k_avx2, pn_qmv_q4_k_avx2, pn_qmv_q5_k
 enum {
     PN_GEMM_ROWS_AVX2 = 16 /* rows of the tile of avx2 and avxvnni */
 };
+void pn_peak_init_avx2(pn_kernels *k);
+
 /* pn_kernels.gemm_scratch_bytes, enough for every type, avx2 and avxvnni. */
 size_t pn_gemm_scratch_bytes_avx2(size_t n);
 

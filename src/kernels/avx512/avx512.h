@@ -10,6 +10,7 @@ void pn_qmv_rows_init_avx512(pn_kernels *k);
 void pn_qmv_b_init_avx512(pn_kernels *k);
 void pn_gemm_k_init_avx512(pn_kernels *k);
 void pn_gemm_b_init_avx512(pn_kernels *k);
+void pn_peak_init_avx512(pn_kernels *k);
 
 pn_quantize_fn pn_quantize_q8k_avx512, pn_quantize_q8b_avx512, pn_quantize_q8s_avx512;
 pn_qmv_rows_fn pn_qmv_q4_k_avx512, pn_qmv_q5_k_avx512, pn_qmv_q6_k_avx512, pn_qmv_q3_k_avx512,

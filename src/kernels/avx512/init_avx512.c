@@ -27,4 +27,5 @@ void pn_kernels_init_avx512(pn_kernels *k)
     pn_vector_init_avx512(k);
     pn_delta_net_init_avx512(k);
     pn_qmv_f_init_avx512(k);
+    pn_peak_init_avx512(k);
 }

@@ -4,6 +4,8 @@
 
 #include "kernels/kernels.h"
 
+void pn_peak_init_avxvnni(pn_kernels *k);
+
 pn_qmv_rows_fn pn_qmv_q2_k_avxvnni, pn_qmv_q3_k_avxvnni, pn_qmv_q4_k_avxvnni, pn_qmv_q5_k_avxvnni,
     pn_qmv_q6_k_avxvnni, pn_qmv_iq4_xs_avxvnni, pn_qmv_q8_0_avxvnni, pn_qmv_q4_0_avxvnni,
     pn_qmv_q4_1_avxvnni, pn_qmv_q5_0_avxvnni, pn_qmv_q5_1_avxvnni, pn_qmv_iq4_nl_avxvnni,

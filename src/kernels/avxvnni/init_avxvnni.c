@@ -7,6 +7,7 @@
 void pn_kernels_init_avxvnni(pn_kernels *k)
 {
     pn_attn_init_avxvnni(&k->attn);
+    pn_peak_init_avxvnni(k);
     SET(k, PN_TYPE_Q2_K, q2_k);
     SET(k, PN_TYPE_Q3_K, q3_k);
     SET(k, PN_TYPE_Q4_K, q4_k);

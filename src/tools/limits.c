@@ -1,4 +1,4 @@
-#include "tools/bandwidth.h"
+#include "tools/limits.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -6,7 +6,9 @@
 #include <string.h>
 
 enum {
-    PIECE = 1 << 20 /* bytes of one item: far over what a thread's start costs */
+    PIECE = 1 << 20,     /* bytes of one item: far over what a thread's start costs */
+    PEAK_ITER = 1 << 16, /* rounds of one item: about 0.1 ms */
+    PEAK_ITEMS = 256
 };
 
 typedef struct reader {
@@ -55,4 +57,23 @@ double pn_read_bandwidth(pn_pool *pool, size_t bytes, int n_run)
     }
     pn_free(r);
     return best_s > 0 ? (double)(n_piece * PIECE) / best_s : 0;
+}
+
+static void run_peak(void *ctx, size_t i0, size_t i1, int ith)
+{
+    (void)ith;
+    const pn_peak *const peak = ctx;
+    peak->run((i1 - i0) * PEAK_ITER);
+}
+
+double pn_peak_macs(pn_pool *pool, const pn_peak *peak, int n_run)
+{
+    double best_s = 0;
+    for (int i = 0; peak->run && i < n_run; i++) {
+        const double t0 = pn_now_s();
+        pn_pool_run(pool, PEAK_ITEMS, 1, run_peak, (void *)peak);
+        const double took_s = pn_now_s() - t0;
+        best_s = !best_s || took_s < best_s ? took_s : best_s;
+    }
+    return best_s > 0 ? (double)PEAK_ITEMS * PEAK_ITER * peak->macs / best_s : 0;
 }

@@ -1,0 +1,47 @@
+"""pantheon bench as scripts see it, and the comparison that stands on it."""
+import json
+import subprocess
+import sys
+
+from conftest import MODEL, PROGRAM, ROOT, clean_env, pantheon
+
+STAGES = {"ssm projections", "ssm conv and delta rule", "attention", "router", "experts down", "head"}
+
+
+def test_json_has_what_scripts_read():
+    j = json.loads(pantheon("bench", "-m", MODEL, "-p", 40, "-n", 8, "-r", 2, "-t", 2, "--json").ok().out)
+    assert len(j["prefill_all"]) == len(j["decode_all"]) == 2
+    assert min(j["prefill_all"]) <= j["prefill_tok_s"] <= max(j["prefill_all"])
+    assert (j["p"], j["n"], j["d"], j["threads"]) == (40, 8, 0, 2)
+    assert j["bytes_per_token"] > 0 and j["macs_per_token"] > 0 and j["read_gb_s"] > 0
+    assert "prefill_stages" not in j
+
+
+def test_profile_counts_every_stage_of_the_measured_rounds():
+    args = ("bench", "-m", MODEL, "-p", 40, "-n", 8, "-r", 1, "-t", 1, "--json")
+    r = pantheon(*args, env={"QWEN35_PROF": "1"}).ok()
+    j = json.loads(r.out)
+    assert r.err == ""
+    for phase, tokens in (("prefill", 40), ("decode", 8)):
+        stages = {s["stage"]: s for s in j[f"{phase}_stages"]}
+        assert STAGES <= stages.keys()
+        for name in STAGES:
+            assert stages[name]["seconds"] > 0 and stages[name]["bytes"] > 0 and stages[name]["macs"] > 0
+        took = sum(s["seconds"] for s in stages.values())
+        assert 0.3 < took * j[f"{phase}_tok_s"] / tokens <= 1.001  # of the round, the rest is between stages
+    decode = {s["stage"]: s for s in j["decode_stages"]}
+    weights = sum(decode[n]["bytes"] for n in decode if n not in ("attention", "ssm conv and delta rule"))
+    assert abs(weights / 8 / j["bytes_per_token"] - 1) < 0.02
+
+
+def test_compare_writes_results(tmp_path):
+    run = subprocess.run([sys.executable, ROOT / "bench/compare.py", "--pantheon", PROGRAM, "--preset", "tiny",
+                          "--layers", "4", "--mixes", "q4_k_m", "--rounds", "2", "--dir", tmp_path, "--no-peer",
+                          "--cases", "decode,prefill 512", "--out", tmp_path, "--name", "t"],
+                         capture_output=True, text=True, env=clean_env())
+    assert run.returncode == 0, run.stderr
+    j = json.loads((tmp_path / "t.json").read_text())
+    rows = j["mixes"]["q4_k_m"]["rows"]
+    assert [r["case"] for r in rows] == ["decode", "prefill 512"] and j["rounds"] == 2
+    assert all(len(r["pantheon_all"]) == 2 and r["pantheon"] > 0 and 0 < r["limit_share"] for r in rows)
+    assert "| q4_k_m | decode |" in run.stdout and "| q4_k_m prefill | experts down |" in run.stdout
