@@ -14,12 +14,12 @@ enum {
     PN_SEQ_FILE_MAX_TOKENS = 1 << 24,
 };
 
-typedef struct pn_snapshot pn_snapshot;
-
 /* A 128-bit XXH3 sum. */
 typedef struct pn_key {
     uint8_t bytes[16];
 } pn_key;
+
+bool pn_key_equal(const pn_key *a, const pn_key *b);
 
 /* What a file and a sequence must have in common. */
 typedef struct pn_seq_kind {
@@ -57,6 +57,11 @@ uint64_t pn_seq_file_bytes(const pn_seq_head *head, bool has_rec);
  * messages, here and below. */
 pn_status pn_seq_file_write(int fd, const char *name, pn_seq_head *head,
                             const pn_snapshot *snapshot, pn_err *err);
+
+/* Writes the recurrent block again to a file that was cut off before it. Errors: PN_ERR_FORMAT when
+ * the snapshot's has another sum than the one in the head: it is of another state. */
+pn_status pn_seq_rec_write(int fd, const char *name, const pn_seq_head *head,
+                           const pn_snapshot *snapshot, pn_err *err);
 
 /* Reads and checks a head; *has_rec: the file has its recurrent block, and not only a part of it.
  * Errors: PN_ERR_FORMAT (not such a file, damaged, too short or too long), PN_ERR_UNSUPPORTED
