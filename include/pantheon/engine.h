@@ -40,7 +40,11 @@ typedef struct pn_engine_opts {
     bool no_nfc;         /* prompts are not normalised */
     bool keeps_thoughts; /* thoughts that a client dropped are put back where the template has a
                             place for them (docs/CHAT.md, replay) */
-} pn_engine_opts;        /* the zero struct is valid */
+    int n_parallel;      /* most requests worked on at once, at most exec's n_batch; 0: 16 */
+    /* Most milliseconds between two tokens of an answer while prompts are read beside it; 0: twice
+     * what they are without, so that readers get about half of the machine. */
+    double gap_ms;
+} pn_engine_opts; /* the zero struct is valid */
 
 /* Errors: the file has no usable tokenizer, the executor cannot be made. opts may be NULL. */
 PN_API pn_status pn_engine_new(const pn_model *model, const pn_engine_opts *opts,
@@ -67,7 +71,7 @@ typedef enum pn_finish {
     PN_FINISH_EOS = 0, /* the model ended its turn */
     PN_FINISH_STOP,    /* a stop string came */
     PN_FINISH_LENGTH,  /* n_predict tokens, or the context is full */
-    PN_FINISH_CALLER,  /* on_text or should_stop asked for it */
+    PN_FINISH_CALLER,  /* on_text, should_stop or pn_request_cancel asked for it */
 } pn_finish;
 
 typedef struct pn_gen_opts {
@@ -79,9 +83,11 @@ typedef struct pn_gen_opts {
     size_t n_stop;
     /* Each piece of the answer as soon as it is whole UTF-8; false stops. May be NULL. */
     bool (*on_text)(void *ctx, pn_span text, bool is_thinking);
-    pn_progress_fn *progress;       /* while the prompt is read; may be NULL */
-    bool (*should_stop)(void *ctx); /* asked before each layer; may be NULL */
-    void *ctx;                      /* handed to all three */
+    pn_progress_fn *progress; /* while the prompt is read; may be NULL */
+    /* Asked before each pass, and before each layer of one that reads much of this prompt; may be
+     * NULL. */
+    bool (*should_stop)(void *ctx);
+    void *ctx; /* handed to all three */
 } pn_gen_opts;
 
 typedef struct pn_gen_result {
@@ -94,7 +100,8 @@ typedef struct pn_gen_result {
 /* Streams the continuation of ids [n_id], the whole prompt: what the session holds of it already
  * (all of its tokens being a prefix) is not computed again, else it starts over. The answer's
  * tokens are held afterwards, but for the last one: an end token, or one that completed a stop
- * string, reached n_predict or found the context full.
+ * string, reached n_predict or found the context full. It is a request as below, and passes that
+ * carry others' requests too may run until it is done.
  *
  * Errors: PN_ERR_LIMIT when the prompt does not fit the context, PN_ERR_ARG (empty prompt, an id
  *         out of range, sampling options), those of a forward pass; the session is then empty. */
@@ -107,6 +114,48 @@ PN_API pn_status pn_generate(pn_session *session, const int32_t *ids, size_t n_i
                              const pn_gen_opts *opts, char **text, size_t *len,
                              pn_gen_result *result, pn_err *err);
 PN_API void pn_text_free(char *text);
+
+/* --- requests --------------------------------------------------------------------------------- */
+
+/* A prompt and how to continue it, worked on together with others: one pass carries the next token
+ * of every answer and a piece of the prompts being read. A request's tokens are the same bits as if
+ * it were alone.
+ *
+ * Threads: an engine, its sessions and requests belong to one thread at a time, pn_request_cancel
+ *          apart. Callbacks run on the thread that calls pn_engine_step; they may make and cancel
+ *          requests, but not step, and free none but the one that on_done names. */
+typedef struct pn_request pn_request;
+
+typedef struct pn_request_opts {
+    const int32_t *ids; /* [n_id] the whole prompt; copied */
+    size_t n_id;
+    pn_session *session; /* what it continues, as pn_stream does, and holds until it is done; NULL:
+                            a sequence of its own */
+    pn_state_opts state; /* of a sequence of its own */
+    int priority;    /* -8 to 8. The highest leaves the queue first; among the prompts being read,
+                        one step is twice the tokens */
+    pn_gen_opts gen; /* stop strings are copied */
+    void (*on_done)(void *ctx, pn_request *request); /* once, with gen.ctx; may be NULL */
+} pn_request_opts;
+
+/* Queues a request; nothing is computed yet. Freed with pn_request_free.
+ * Errors: PN_ERR_ARG: an empty prompt, an id out of range, options, a session that is busy;
+ *         PN_ERR_LIMIT: the prompt does not fit the context; PN_ERR_NOMEM. */
+PN_API pn_status pn_engine_submit(pn_engine *engine, const pn_request_opts *opts,
+                                  pn_request **request, pn_err *err);
+
+/* Runs one pass; false when no request waits for one. What goes wrong with a request ends that
+ * request alone. */
+PN_API bool pn_engine_step(pn_engine *engine);
+
+/* Asks the request to end, as PN_FINISH_CALLER: before the next pass, or within a pass that reads
+ * much of its prompt. Threads: any. */
+PN_API void pn_request_cancel(pn_request *request);
+PN_API bool pn_request_is_done(const pn_request *request);
+/* The figures so far, and how the request ended: PN_OK, as *result says, or its error. */
+PN_API pn_status pn_request_result(const pn_request *request, pn_gen_result *result, pn_err *err);
+/* Ends it first where it is not done, without on_done. Takes NULL. */
+PN_API void pn_request_free(pn_request *request);
 
 #ifdef __cplusplus
 }

@@ -35,7 +35,8 @@ static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
                                     .keeps_thoughts = opts->keeps_thoughts };
     PN_TRY(pn_replay_new(e->vocab, &replay, &e->replay, err));
     PN_TRY(pn_sampler_space_new((size_t)info.n_vocab, &e->space, err));
-    return pn_exec_new(e->model, &opts->exec, &e->exec, err);
+    PN_TRY(pn_exec_new(e->model, &opts->exec, &e->exec, err));
+    return pn_scheduler_init(&e->scheduler, opts, pn_exec_n_batch(e->exec), err);
 }
 
 pn_status pn_engine_new(const pn_model *model, const pn_engine_opts *opts, pn_engine **engine,
@@ -60,6 +61,7 @@ void pn_engine_free(pn_engine *e)
 {
     if (!e)
         return;
+    pn_scheduler_clear(&e->scheduler);
     pn_exec_free(e->exec);
     pn_sampler_space_free(e->space);
     pn_replay_free(e->replay);

@@ -4,6 +4,7 @@
 
 #include "chat/chat.h"
 #include "engine/replay.h"
+#include "engine/scheduler.h"
 #include "models/model.h"
 #include "pantheon/engine.h"
 #include "sampling/sampler.h"
@@ -19,13 +20,7 @@ struct pn_engine {
     pn_replay *replay;
     int32_t think_open, think_close; /* ids of <think> and </think>, -1 where there are none */
     bool strict_content, no_nfc;
-};
-
-struct pn_session {
-    pn_engine *engine;
-    pn_state *state;
-    pn_ids held;   /* the ids that the sequence has been fed */
-    float *logits; /* [n_vocab] of the last of them */
+    pn_scheduler scheduler;
 };
 
 #endif

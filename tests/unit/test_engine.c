@@ -157,7 +157,7 @@ static void test_ends(void **state)
     assert_int_equal(r.n_generated, 32 - t.prompt.ids.len + 1); /* the last one is not fed */
 
     for (int i = 0; i < 12; i++) {
-        heard h = { .most = i < 4 ? (size_t)i * 5 + 1 : 0, .stop_at = i < 4 ? 0 : i * i };
+        heard h = { .most = i < 4 ? (size_t)i * 5 + 1 : 0, .stop_at = i < 4 ? 0 : i - 3 };
         char *const cut = answer(
             &t, (pn_gen_opts){ .n_predict = -1, .on_text = hear, .should_stop = stop, .ctx = &h },
             &len2, &r);

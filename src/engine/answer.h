@@ -1,0 +1,37 @@
+/* The text side of an answer: logits to a token, the token to text, stop strings, the caller. */
+#ifndef PN_ENGINE_ANSWER_H
+#define PN_ENGINE_ANSWER_H
+
+#include "base/buf.h"
+#include "pantheon/engine.h"
+#include "sampling/sampler.h"
+#include "sampling/stop.h"
+#include "tokenizer/detok.h"
+
+typedef struct pn_answer {
+    const pn_engine *engine;
+    const pn_gen_opts *opts;
+    pn_buf *text; /* gets the whole text as well; NULL unless set after init */
+    pn_sampler *sampler;
+    pn_stop *stop;
+    pn_detok detok;
+    pn_buf bytes, shown; /* of one token: its text; what of it can be shown */
+    bool is_thinking;
+} pn_answer;
+
+/* opts must outlive the answer, but for its stop strings.
+ * Errors: PN_ERR_ARG (sampling options, stop strings), PN_ERR_NOMEM; a is then cleared. */
+pn_status pn_answer_init(pn_answer *a, const pn_engine *engine, const pn_gen_opts *opts,
+                         pn_err *err);
+void pn_answer_clear(pn_answer *a);
+
+/* Chooses the token at position pos from logits [n_vocab] and hands out its text. *is_done: the
+ * answer ends here, result->finish says why; else *id goes on. Counts result->n_generated.
+ * Errors: those of sampling; PN_ERR_FORMAT for a token without text; PN_ERR_NOMEM. */
+pn_status pn_answer_next(pn_answer *a, const float *logits, size_t pos, int32_t *id, bool *is_done,
+                         pn_gen_result *result, pn_err *err);
+
+/* Shows what stop strings and an unfinished character held back, unless a stop string ended it. */
+pn_status pn_answer_end(pn_answer *a, pn_finish finish, pn_err *err);
+
+#endif
