@@ -110,8 +110,8 @@ static pn_request *least_served(const pn_scheduler *s)
     return least;
 }
 
-/* Sets every n_now. Returns the prompt tokens given; *n_writer and *n_room: answers beside them, and
- * how many tokens there might have been. */
+/* Sets every n_now. Returns the prompt tokens given; *n_writer and *n_room: answers beside them,
+ * and how many tokens there might have been. */
 static int share_out(pn_scheduler *s, int *n_writer, int *n_room)
 {
     *n_writer = 0;
