@@ -77,7 +77,7 @@ typedef enum pn_cache_kind {
 /* Keeps the sequence's state as a border and moves the pin there; ids [seq->pos] are the tokens
  * that it holds. Costs references: the sequence copies its recurrent state when it goes on. When
  * the budget has no room for that copy (all else being pinned), nothing is kept and that is no
- * error. pin may be NULL: the border is as evictable as any other.
+ * error. pin NULL: the sequence ends here, no room for a copy is made and nothing is pinned.
  * Errors: PN_ERR_ARG (half advanced), PN_ERR_NOMEM; nothing is kept. */
 pn_status pn_cache_keep(pn_cache *cache, const pn_seq *seq, const int32_t *ids, pn_cache_kind kind,
                         pn_cache_pin *pin, pn_err *err);
@@ -90,16 +90,16 @@ typedef struct pn_cache_border {
 } pn_cache_border;
 
 enum {
-    PN_CACHE_MIN_GAP = 32,     /* a border nearer to the one before is not worth a state */
-    PN_CACHE_FIRST_STEP = 1024 /* strides of a long prompt: 1024, then each twice the last */
+    PN_CACHE_MIN_GAP = 32,      /* a border nearer to the one before is not worth a state */
+    PN_CACHE_FIRST_STEP = 1024, /* strides of a long prompt: 1024, then each twice the last */
+    PN_CACHE_MAX_PLAN = 64      /* more than a prompt of 2^31 tokens can have */
 };
 /* Which positions of a prompt [n] deserve a border while it is read from position pos0 on: those
  * of turns [n_turn] (ascending token positions where messages and the assistant's header begin) as
  * far as they matter, the prompt's end less one token (so that the same prompt again costs one),
- * and strides at growing spacing. Writes at most max, ascending, all > pos0 and < n; returns how
- * many. */
-size_t pn_cache_plan(int pos0, int n, const int *turns, size_t n_turn, pn_cache_border *borders,
-                     size_t max);
+ * and strides at growing spacing. Ascending, all > pos0 and < n. Returns how many. */
+size_t pn_cache_plan(int pos0, int n, const int *turns, size_t n_turn,
+                     pn_cache_border borders[PN_CACHE_MAX_PLAN]);
 
 typedef struct pn_cache_stats {
     size_t ram_bytes, ram_limit;   /* live and kept */

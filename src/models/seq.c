@@ -71,11 +71,20 @@ static void set_page(pn_seq *seq, int i, pn_block *page)
         seq->n_page = i + 1;
 }
 
-void pn_seq_clear(pn_seq *seq)
+void pn_seq_release(pn_seq *seq)
 {
     for (int i = 0; i < seq->n_page; i++)
         pn_block_unref(seq->pages[i]);
+    seq->n_page = 0;
     pn_block_unref(seq->rec);
+    set_rec(seq, NULL);
+    seq->pos = 0;
+    seq->is_broken = false;
+}
+
+void pn_seq_clear(pn_seq *seq)
+{
+    pn_seq_release(seq);
     pn_free(seq->pages);
     pn_free(seq->page_data);
     *seq = (pn_seq){ 0 };

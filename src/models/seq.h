@@ -71,6 +71,8 @@ pn_status pn_seq_init(pn_seq *seq, const pn_seq_layout *layout, pn_kv_type kv_ty
 void pn_seq_clear(pn_seq *seq);
 /* Back to position 0; blocks stay reserved unless they are shared. */
 void pn_seq_reset(pn_seq *seq);
+/* Back to position 0 without any block. */
+void pn_seq_release(pn_seq *seq);
 
 /* Makes the recurrent state and the pages for positions up to pos + n_tok exclusive to this
  * sequence, so that a pass may write them without allocating. Errors: PN_ERR_LIMIT past n_ctx or

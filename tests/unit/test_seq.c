@@ -116,8 +116,9 @@ static void test_rewind(void **state)
     pn_state_free(other);
 }
 
-static bool stop_at_layer_2(void *ctx)
+static bool stop_at_layer_2(void *ctx, int i_part)
 {
+    (void)i_part;
     return ++*(int *)ctx == 3;
 }
 

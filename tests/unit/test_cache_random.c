@@ -1,0 +1,283 @@
+/* The state cache under random use: several sequences at a time whose prompts branch off each
+ * other's, small budgets that evict all the while, cancelled passes. After every step: each logit
+ * equals the cold run's, bit for bit; the memory booked is what live sequences and borders hold,
+ * and within the budget; what is pinned is there. SEED= repeats a run, SOAK=1 makes it long. */
+
+#include "engine/cache_tree.h"
+
+#include "support/check.h"
+#include "support/model_run.h"
+#include "support/small_model.h"
+#include "support/tmpdir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    N_CTX = 500,
+    N_CLIENT = 3,
+    N_PROMPT = 24, /* remembered, to branch off */
+    N_BATCH = 160
+};
+
+typedef struct prompt {
+    int n;
+    int32_t ids[N_CTX];
+} prompt;
+
+typedef struct client {
+    pn_seq seq;
+    pn_cache_pin pin;
+    bool is_active;
+    prompt prompt;
+    float *cold; /* [n][n_vocab] */
+} client;
+
+typedef struct rig {
+    pn_model *model;
+    pn_exec *ex;
+    pn_cache *cache;
+    pn_kv_type kv_type;
+    size_t n_vocab;
+    uint64_t rng;
+    prompt prompts[N_PROMPT];
+    int n_prompt;
+    client clients[N_CLIENT];
+    float *y; /* [N_BATCH][n_vocab] */
+    int n_checked, n_limit, n_cancelled;
+} rig;
+
+/* splitmix64; 0 to n - 1. */
+static int below(rig *r, int n)
+{
+    uint64_t z = r->rng += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (int)((z ^ z >> 31) % (uint64_t)n);
+}
+
+/* --- the books -------------------------------------------------------------------------------- */
+
+enum {
+    MAX_BLOCKS = 20000
+};
+
+typedef struct books {
+    const pn_block *blocks[MAX_BLOCKS];
+    size_t n;
+} books;
+
+static void enter(books *b, const pn_block *block)
+{
+    assert_true(b->n < MAX_BLOCKS);
+    if (block)
+        b->blocks[b->n++] = block;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t) * (const pn_block *const *)a,
+                    y = (uintptr_t) * (const pn_block *const *)b;
+    return (x > y) - (x < y);
+}
+
+/* What all holders hold, each block once, against what the budget says; the tree's order; pins. */
+static void check_books(rig *r)
+{
+    static books b;
+    b.n = 0;
+    size_t want = 0, n_node = 0;
+    int n_pin = 0;
+    pn_cache_node *const root = pn_cache_root(r->cache);
+    for (pn_cache_node *node = pn_tree_next(root); node; node = pn_tree_next(node)) {
+        want += pn_tree_node_bytes(node->pos);
+        n_node++;
+        n_pin += node->n_pin;
+        enter(&b, node->ids);
+        enter(&b, node->snapshot->rec);
+        for (int i = 0; i < node->snapshot->n_page; i++)
+            enter(&b, node->snapshot->pages[i]);
+        assert_true(node->parent->pos < node->pos);
+        int n_common;
+        assert_ptr_equal(pn_tree_find(root, (const int32_t *)node->ids->data, node->pos, &n_common),
+                         node);
+    }
+    for (int i = 0; i < N_CLIENT; i++) {
+        const client *const c = &r->clients[i];
+        n_pin -= c->pin.node != NULL;
+        enter(&b, c->seq.rec);
+        for (int k = 0; k < c->seq.n_page; k++)
+            enter(&b, c->seq.pages[k]);
+    }
+    qsort(b.blocks, b.n, sizeof *b.blocks, by_address);
+    for (size_t i = 0; i < b.n; i++)
+        if (!i || b.blocks[i] != b.blocks[i - 1])
+            want += pn_block_cost(b.blocks[i]->bytes);
+    pn_cache_stats stats;
+    pn_cache_get_stats(r->cache, &stats);
+    assert_int_equal(stats.ram_bytes, want);
+    assert_int_equal(stats.n_borders, n_node);
+    assert_int_equal(n_pin, 0);
+    assert_true(stats.ram_bytes <= stats.ram_limit);
+}
+
+/* --- steps ------------------------------------------------------------------------------------ */
+
+/* A prompt that goes on from, or parts from, one that was there before. */
+static void make_prompt(rig *r, prompt *p)
+{
+    int at = 0;
+    if (r->n_prompt && below(r, 8)) {
+        const int i = below(r, r->n_prompt < N_PROMPT ? r->n_prompt : N_PROMPT);
+        *p = r->prompts[i];
+        at = below(r, 2) ? p->n : below(r, p->n + 1);
+    }
+    p->n = at + below(r, below(r, 2) ? 20 : N_CTX - at + 1);
+    p->n = p->n > N_CTX ? N_CTX : p->n < 1 ? 1 : p->n;
+    for (int i = at; i < p->n; i++) /* few kinds of ids, so that strangers begin alike, too */
+        p->ids[i] = below(r, i % 50 == 0 ? 2 : (int)r->n_vocab);
+    r->prompts[r->n_prompt++ % N_PROMPT] = *p;
+}
+
+static void must(pn_status st, const pn_err *err)
+{
+    if (st != PN_OK)
+        fail_msg("%s", err->msg);
+}
+
+static void begin(rig *r, client *c)
+{
+    pn_err err = { 0 };
+    pn_cache_hit hit;
+    make_prompt(r, &c->prompt);
+    must(pn_cache_restore(r->cache, &c->seq, c->prompt.ids, c->prompt.n, &c->pin, &hit, &err),
+         &err);
+    assert_int_equal(hit.pos, c->seq.pos);
+    assert_true(hit.pos < c->prompt.n);
+    assert_true(hit.pos <= hit.n_common);
+    assert_int_equal(hit.pos ? c->pin.node->pos : c->pin.node == NULL, hit.pos ? hit.pos : 1);
+    const pn_run run = { .kv_type = r->kv_type };
+    c->cold = pn_test_logits(r->model, &run, c->prompt.ids, c->prompt.n);
+    c->is_active = true;
+}
+
+static void end(rig *r, client *c)
+{
+    pn_cache_release(r->cache, &c->pin);
+    pn_seq_release(&c->seq);
+    free(c->cold);
+    c->cold = NULL;
+    c->is_active = false;
+}
+
+static bool stop_now(void *ctx, int i_part)
+{
+    (void)i_part;
+    return (*(int *)ctx)-- == 0;
+}
+
+/* Reads on, some of the time only half. */
+static void read_on(rig *r, client *c)
+{
+    const int at = c->seq.pos, left = c->prompt.n - at;
+    const int n = 1 + below(r, left < N_BATCH ? left : N_BATCH);
+    const pn_part part = { &c->seq, c->prompt.ids + at, n, r->y, n };
+    pn_batch batch = { .parts = &part, .n_part = 1 };
+    int n_layer_left = below(r, 2);
+    if (below(r, 10) == 0) {
+        batch.should_stop = stop_now;
+        batch.ctx = &n_layer_left;
+    }
+    pn_err err = { 0 };
+    const pn_status st = pn_get_forward_fn(r->model)(r->ex, &batch, &err);
+    if (st == PN_ERR_LIMIT || st == PN_ERR_CANCELLED) {
+        r->n_limit += st == PN_ERR_LIMIT;
+        r->n_cancelled += st == PN_ERR_CANCELLED;
+        end(r, c);
+        return;
+    }
+    must(st, &err);
+    pn_test_same_bits("against a cold run", c->cold + (size_t)at * r->n_vocab, r->y, (size_t)n,
+                      r->n_vocab);
+    r->n_checked += n;
+}
+
+static void step(rig *r)
+{
+    client *const c = &r->clients[below(r, N_CLIENT)];
+    pn_err err = { 0 };
+    const bool is_whole = c->is_active && c->seq.pos == c->prompt.n;
+    if (!c->is_active)
+        begin(r, c);
+    else if (is_whole) {
+        if (below(r, 3))
+            must(pn_cache_keep(r->cache, &c->seq, c->prompt.ids, PN_CACHE_TURN, NULL, &err), &err);
+        end(r, c);
+    } else if (below(r, 3) == 0)
+        must(pn_cache_keep(r->cache, &c->seq, c->prompt.ids, PN_CACHE_STEP, &c->pin, &err), &err);
+    else
+        read_on(r, c);
+    check_books(r);
+}
+
+static void run(rig *r, int n_state, int n_step)
+{
+    pn_err err = { 0 };
+    const pn_cache_opts opts = {
+        .ram_bytes =
+            pn_cache_min_bytes(r->model, r->kv_type) / PN_CACHE_MIN_STATES * (size_t)n_state,
+        .kv_type = r->kv_type,
+    };
+    must(pn_cache_new(r->model, &opts, &r->cache, &err), &err);
+    for (int i = 0; i < N_CLIENT; i++)
+        must(pn_cache_seq_init(r->cache, &r->clients[i].seq, N_CTX, &err), &err);
+    for (int i = 0; i < n_step; i++)
+        step(r);
+    pn_cache_stats s;
+    pn_cache_get_stats(r->cache, &s);
+    print_message("%d states: %d logits, %llu of %llu tokens from the cache, %llu kept, %llu "
+                  "evicted, %llu refused; %d sequences found no memory, %d cancelled\n",
+                  n_state, r->n_checked, (unsigned long long)s.n_hit_tokens,
+                  (unsigned long long)s.n_asked_tokens, (unsigned long long)s.n_kept,
+                  (unsigned long long)s.n_evicted, (unsigned long long)s.n_refused, r->n_limit,
+                  r->n_cancelled);
+    assert_true(s.n_restored > 0 && s.n_evicted > 0);
+    for (int i = 0; i < N_CLIENT; i++) {
+        if (r->clients[i].is_active)
+            end(r, &r->clients[i]);
+        pn_seq_clear(&r->clients[i].seq);
+    }
+    pn_cache_free(r->cache);
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    const char *const seed = getenv("SEED"), *const soak = getenv("SOAK");
+    const small_shape shape = small_base();
+    small_write(pn_tmpdir_path("m.gguf"), &shape);
+    static const int n_state[] = { 3, 6, 12, 40 };
+    for (size_t i = 0; i < sizeof n_state / sizeof *n_state; i++) {
+        rig *const r = calloc(1, sizeof *r);
+        assert_non_null(r);
+        r->rng = (seed ? strtoull(seed, NULL, 0) : 1) + i;
+        r->kv_type = (pn_kv_type)(i % PN_KV_COUNT);
+        r->model = pn_test_load(pn_tmpdir_path("m.gguf"));
+        r->ex = pn_test_exec(r->model, &(pn_run){ .n_batch = N_BATCH });
+        r->n_vocab = (size_t)pn_test_n_vocab(r->model);
+        r->y = malloc(N_BATCH * r->n_vocab * sizeof *r->y);
+        assert_non_null(r->y);
+        run(r, n_state[i], soak ? 20000 : 400);
+        free(r->y);
+        pn_exec_free(r->ex);
+        pn_model_free(r->model);
+        free(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_random) };
+    return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
+}
