@@ -120,7 +120,8 @@ typedef struct pn_exec pn_exec;
 typedef struct pn_exec_opts {
     int n_threads;   /* 0: physical cores of the affinity mask and CPU quota */
     int n_batch;     /* most tokens of one pass; 0: 2048 */
-    const char *isa; /* NULL or "auto": the best present; "scalar", "avx2", "avxvnni", "avx512" */
+    const char *isa; /* NULL or "auto": the best present; "scalar", "avx2", "avxvnni", "avx512";
+                      * on aarch64 "scalar", "neon", "dotprod", "i8mm" */
     bool profile;    /* keep time and bytes of each stage (pn_exec_profile) */
 } pn_exec_opts;
 

@@ -11,7 +11,8 @@ const char *pn_isa_name(pn_isa isa)
 {
     static const char *const names[PN_ISA_COUNT] = {
         [PN_ISA_SCALAR] = "scalar", [PN_ISA_AVX2] = "avx2", [PN_ISA_AVXVNNI] = "avxvnni",
-        [PN_ISA_AVX512] = "avx512", [PN_ISA_NEON] = "neon",
+        [PN_ISA_AVX512] = "avx512", [PN_ISA_NEON] = "neon", [PN_ISA_DOTPROD] = "dotprod",
+        [PN_ISA_I8MM] = "i8mm",
     };
     return isa >= 0 && isa < PN_ISA_COUNT ? names[isa] : "unknown";
 }
@@ -58,25 +59,40 @@ bool pn_cpu_has_fma(void)
 {
     return __builtin_cpu_supports("fma");
 }
-#else
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+/* NEON is part of every ARMv8-A; what came later is in the kernel's words (asm/hwcap.h). */
 bool pn_isa_present(pn_isa isa)
 {
-    return isa == PN_ISA_SCALAR;
+    const bool dotprod = getauxval(AT_HWCAP) >> 20 & 1; /* HWCAP_ASIMDDP */
+    switch (isa) {
+    case PN_ISA_SCALAR:
+    case PN_ISA_NEON:
+        return true;
+    case PN_ISA_DOTPROD:
+        return dotprod;
+    case PN_ISA_I8MM:
+        return dotprod && (getauxval(AT_HWCAP2) >> 13 & 1); /* HWCAP2_I8MM */
+    default:
+        return false;
+    }
 }
 
 bool pn_cpu_has_fma(void)
 {
-    return true; /* part of the aarch64 baseline */
+    return true; /* part of the baseline */
 }
+#else
+#error "pantheon runs on x86-64 and aarch64"
 #endif
 
 pn_isa pn_isa_best(void)
 {
-    static const pn_isa best_first[] = { PN_ISA_AVX512, PN_ISA_AVXVNNI, PN_ISA_AVX2, PN_ISA_NEON };
-    for (size_t i = 0; i < sizeof best_first / sizeof *best_first; i++)
-        if (pn_isa_present(best_first[i]))
-            return best_first[i];
-    return PN_ISA_SCALAR;
+    pn_isa isa = PN_ISA_COUNT - 1;
+    while (!pn_isa_present(isa)) /* scalar, the first, always is */
+        isa--;
+    return isa;
 }
 
 /* First number of a one-line file in /sys or /proc; false when it is absent or no number. */

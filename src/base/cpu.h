@@ -12,6 +12,8 @@ typedef enum pn_isa {
     PN_ISA_AVXVNNI, /* AVX2 level + AVX-VNNI (256 bit) */
     PN_ISA_AVX512,  /* AVX2 level + AVX-512 F BW VL DQ VNNI */
     PN_ISA_NEON,    /* aarch64 baseline */
+    PN_ISA_DOTPROD, /* NEON level + SDOT */
+    PN_ISA_I8MM,    /* dotprod level + SMMLA */
     PN_ISA_COUNT
 } pn_isa;
 

@@ -126,5 +126,7 @@ void pn_attn_init_scalar(pn_attn_kernels *k);
 void pn_attn_init_avx2(pn_attn_kernels *k);
 void pn_attn_init_avxvnni(pn_attn_kernels *k);
 void pn_attn_init_avx512(pn_attn_kernels *k);
+void pn_attn_init_neon(pn_attn_kernels *k);
+void pn_attn_init_dotprod(pn_attn_kernels *k);
 
 #endif

@@ -129,5 +129,8 @@ void pn_kernels_init_scalar(pn_kernels *k);
 void pn_kernels_init_avx2(pn_kernels *k);
 void pn_kernels_init_avxvnni(pn_kernels *k);
 void pn_kernels_init_avx512(pn_kernels *k);
+void pn_kernels_init_neon(pn_kernels *k);
+void pn_kernels_init_dotprod(pn_kernels *k);
+void pn_kernels_init_i8mm(pn_kernels *k);
 
 #endif

@@ -47,7 +47,9 @@ static pn_status choose_isa(const char *name, pn_isa *isa, pn_err *err)
             *isa = (pn_isa)i;
             return PN_OK;
         }
-    return pn_fail(err, PN_ERR_ARG, "isa %s is unknown; known: auto scalar avx2 avxvnni avx512",
+    return pn_fail(err, PN_ERR_ARG,
+                   "isa %s is unknown; known: auto scalar avx2 avxvnni avx512 neon "
+                   "dotprod i8mm",
                    name);
 }
 

@@ -57,7 +57,7 @@ def pantheon(*args, input=b"", env=None, stdout=subprocess.PIPE, timeout=300):
 @pytest.fixture(scope="session")
 def levels():
     """The instruction sets that this processor has."""
-    found = [isa for isa in ("scalar", "avx2", "avxvnni", "avx512", "neon")
+    found = [isa for isa in ("scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod", "i8mm")
              if pantheon("logits", "-m", MODEL, "--tokens", "1", "-o", "/dev/null", "--isa", isa).rc == 0]
     assert "scalar" in found
     return found

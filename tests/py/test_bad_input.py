@@ -249,5 +249,5 @@ def test_cuda_is_refused():
 
 
 def test_a_level_that_the_processor_lacks(levels):
-    for isa in {"avx2", "avxvnni", "avx512", "neon"} - set(levels):
+    for isa in {"avx2", "avxvnni", "avx512", "neon", "dotprod", "i8mm"} - set(levels):
         refused(logits("--tokens", "1", "-o", "/dev/null", "--isa", isa), isa)

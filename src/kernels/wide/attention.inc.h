@@ -31,9 +31,8 @@ static void softmax(float *s, size_t n, float scale, float *m, float *l)
         for (size_t i = 0; i < N_VEC; i++)
             p[i] = V(load)(s + i * N_LANE, N_LANE);
     }
-    float sum[4];
-    _mm_storeu_ps(sum, V(tree4)(V(fold32)(p), V(fold32)(p + N_PART), V(fold32)(p + 2 * N_PART),
-                                V(fold32)(p + 3 * N_PART)));
+    const vec4 sum = V(tree4)(V(fold32)(p), V(fold32)(p + N_PART), V(fold32)(p + 2 * N_PART),
+                              V(fold32)(p + 3 * N_PART));
     *l = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 

@@ -141,7 +141,7 @@ PN_INLINE void decay_read(rows src, rows dst, size_t n_k, size_t r, float decay,
             float *const to = dst.at + (i + c) * dst.stride;
             const vec kv = V(set1)(k[i + c]);
             for (size_t j = 0; j < prefetch && i + c + PREFETCH_ROWS < n_k; j += 16)
-                _mm_prefetch((const char *)(from + PREFETCH_ROWS * src.stride + j), _MM_HINT_T0);
+                __builtin_prefetch(from + PREFETCH_ROWS * src.stride + j);
             for (size_t v = 0; v < N_BLOCK_VEC; v++) {
                 const vec d = V(mul)(e, V(load)(from + v * N_LANE, part(r, v)));
                 V(store)(to + v * N_LANE, part(r, v), d);

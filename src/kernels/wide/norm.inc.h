@@ -7,6 +7,7 @@
 #ifndef PN_KERNELS_WIDE_NORM_INC_H
 #define PN_KERNELS_WIDE_NORM_INC_H
 
+#include "kernels/scalar/tree.h"
 #include "kernels/wide/wide.h"
 
 enum {
@@ -66,7 +67,7 @@ PN_INLINE float sum(accumulate_fn *op, const float *x, size_t n)
     float group[N_CHAIN / N_GROUP];
     for (size_t c0 = 0; c0 < N_CHAIN; c0 += N_STRIP)
         sum_strip(op, x, n, c0, group + c0 / N_GROUP);
-    return pn_v8_tree(_mm256_loadu_ps(group));
+    return pn_tree(group, N_CHAIN / N_GROUP);
 }
 
 static float sum_squares(const float *x, size_t n)

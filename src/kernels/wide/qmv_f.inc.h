@@ -35,7 +35,7 @@ PN_INLINE void dot_rows(load_fn *load, size_t bytes, const uint8_t *w, size_t ro
                 const uint8_t *const p = w + r * row_bytes + at * bytes;
                 if (at * bytes % 64 ==
                     0) /* the same place N_ROW rows on; past the end it is void */
-                    _mm_prefetch((const char *)p + N_ROW * row_bytes, _MM_HINT_T0);
+                    __builtin_prefetch(p + N_ROW * row_bytes);
                 acc[r][v] = V(fma)(load(p, N_LANE), xv, acc[r][v]);
             }
         }

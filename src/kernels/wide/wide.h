@@ -13,6 +13,9 @@
 #include "base/arith.h"
 #include "kernels/kernels.h"
 
+/* Four floats, what V(tree4) gives: of the same form as __m128 and float32x4_t. */
+typedef float vec4 __attribute__((vector_size(16)));
+
 /* Runs step(..., i, r) over the elements [0, n): r = N_LANE of them from i on, at the end the rest.
  * The other arguments are evaluated at every step. */
 #define PN_FOR_VECTORS(n, step, ...)               \
