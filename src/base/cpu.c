@@ -1,5 +1,7 @@
 #include "base/cpu.h"
 
+#include "base/cgroup.h"
+
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -95,17 +97,6 @@ pn_isa pn_isa_best(void)
     return isa;
 }
 
-/* First number of a one-line file in /sys or /proc; false when it is absent or no number. */
-static bool read_long(const char *path, long *out)
-{
-    FILE *const f = fopen(path, "re");
-    if (!f)
-        return false;
-    const bool ok = fscanf(f, "%ld", out) == 1;
-    fclose(f);
-    return ok;
-}
-
 /* Of the hardware threads that share a core, only the lowest-numbered allowed one counts. */
 static bool is_first_of_core(int cpu, const cpu_set_t *allowed)
 {
@@ -132,22 +123,6 @@ static bool is_first_of_core(int cpu, const cpu_set_t *allowed)
     return true;
 }
 
-/* The quota of our own cgroup in whole CPUs, rounded up; 0 when there is none. */
-static int cgroup_cpus(void)
-{
-    long quota, period;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re"); /* v2, as seen inside a container */
-    if (f) {
-        const bool ok = fscanf(f, "%ld %ld", &quota, &period) == 2;
-        fclose(f);
-        return ok && quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
-    }
-    if (read_long("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota) &&
-        read_long("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period) && quota > 0 && period > 0)
-        return (int)((quota + period - 1) / period);
-    return 0;
-}
-
 int pn_cpu_default_threads(void)
 {
     cpu_set_t allowed;
@@ -159,7 +134,7 @@ int pn_cpu_default_threads(void)
     } else {
         n = (int)sysconf(_SC_NPROCESSORS_ONLN);
     }
-    const int quota = cgroup_cpus();
+    const int quota = pn_cgroup_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
     if (quota > 0 && quota < n)
         n = quota;
     return n > 0 ? n : 1;

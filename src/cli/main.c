@@ -1,5 +1,6 @@
 /* pantheon: finds the subcommand, reads its options, runs it. */
 
+#include "base/numa.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -101,6 +102,7 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     pn_cli_guard_maps();
+    pn_numa_interleave();
     const int status = dispatch(argc, argv);
     /* A full disk behind standard output must not look like success. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == PN_EXIT_OK) {

@@ -6,11 +6,15 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/numa.h"
 #include "base/pool.h"
 #include "base/status.h"
 
+#include <linux/mempolicy.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* A message longer than its field is cut, keeps its NUL, and control characters are tamed. */
 static void test_fail_is_bounded_and_tame(void **state)
@@ -121,6 +125,19 @@ static void test_default_threads(void **state)
     assert_true(pn_isa_present(pn_isa_best()));
 }
 
+/* Memory is interleaved where there are several nodes, and a policy set before stays. */
+static void test_numa(void **state)
+{
+    (void)state;
+    int before = -1, after = -1;
+    if (syscall(SYS_get_mempolicy, &before, NULL, 0, NULL, 0) != 0)
+        skip(); /* a kernel without NUMA, or a sandbox that forbids the call */
+    const bool did = pn_numa_interleave();
+    assert_int_equal(syscall(SYS_get_mempolicy, &after, NULL, 0, NULL, 0), 0);
+    assert_int_equal(after, did ? MPOL_INTERLEAVE : before);
+    assert_false(pn_numa_interleave()); /* now a policy is set, or there is one node */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +147,7 @@ int main(void)
         cmocka_unit_test(test_map_refuses),
         cmocka_unit_test(test_pool_computes_each_item_once),
         cmocka_unit_test(test_default_threads),
+        cmocka_unit_test(test_numa),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
