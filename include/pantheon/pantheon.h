@@ -105,6 +105,18 @@ PN_API pn_status pn_seq_rewind(pn_seq *seq, const pn_snapshot *snapshot, pn_err 
 /* Makes dst equal to src; each goes on alone. Errors as of the two above. */
 PN_API pn_status pn_seq_fork(pn_seq *dst, const pn_seq *src, pn_err *err);
 
+/* Saves a sequence and its ids [pn_seq_pos(seq)] to a file, which appears whole or not at all; a
+ * saved state of that name is replaced, any other file is not (docs/CACHE_FORMAT.md).
+ * Errors: PN_ERR_ARG (empty or half advanced; the name is taken), PN_ERR_IO, PN_ERR_NOMEM. */
+PN_API pn_status pn_seq_save(const pn_model *model, const pn_seq *seq, const int32_t *ids,
+                             const char *path, pn_err *err);
+/* Brings a sequence to what was saved; ids [pn_seq_n_ctx(seq)] receives the ids, pn_seq_pos(seq) of
+ * them. It then gives the same bits as the one that was saved.
+ * Errors: PN_ERR_UNSUPPORTED (another model, KV type or version), PN_ERR_FORMAT (damaged),
+ * PN_ERR_LIMIT (too long for the context), PN_ERR_IO, PN_ERR_NOMEM; nothing is changed then. */
+PN_API pn_status pn_seq_restore(const pn_model *model, pn_seq *seq, const char *path, int32_t *ids,
+                                pn_err *err);
+
 /* Tokens that the sequence holds, and the most it can hold. */
 PN_API int pn_seq_pos(const pn_seq *seq);
 PN_API int pn_seq_n_ctx(const pn_seq *seq);

@@ -292,6 +292,13 @@ pn_status pn_seq_head_read(int fd, const char *name, pn_seq_head *head, bool *ha
     return PN_OK;
 }
 
+bool pn_seq_file_is_one(int fd)
+{
+    char start[sizeof magic];
+    return pn_fd_read(fd, "", start, sizeof start, 0, NULL) == PN_OK &&
+           memcmp(start, magic, sizeof magic) == 0;
+}
+
 static pn_status part_read(int fd, const char *name, void *dst, size_t len, uint64_t off,
                            uint64_t sum, pn_err *err)
 {

@@ -63,6 +63,9 @@ pn_status pn_seq_file_write(int fd, const char *name, pn_seq_head *head,
 pn_status pn_seq_rec_write(int fd, const char *name, const pn_seq_head *head,
                            const pn_snapshot *snapshot, pn_err *err);
 
+/* Whether an open file starts like one of these, whole, damaged or of another version. */
+bool pn_seq_file_is_one(int fd);
+
 /* Reads and checks a head; *has_rec: the file has its recurrent block, and not only a part of it.
  * Errors: PN_ERR_FORMAT (not such a file, damaged, too short or too long), PN_ERR_UNSUPPORTED
  * (another version), PN_ERR_IO, PN_ERR_NOMEM; *head is then untouched. */
