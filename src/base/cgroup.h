@@ -2,8 +2,8 @@
 #ifndef PN_BASE_CGROUP_H
 #define PN_BASE_CGROUP_H
 
-/* The smallest quota of the process's own group and the groups around it, in whole CPUs, rounded up;
- * 0 when there is none. Version 1 and 2 of the interface, on the host or inside a container.
+/* The smallest quota of the process's own group and the groups around it, in whole CPUs, rounded
+ * up; 0 when there is none. Versions 1 and 2 of the interface, on the host or inside a container.
  * proc: "/proc/self/cgroup"; mount: "/sys/fs/cgroup"; other paths serve tests. */
 int pn_cgroup_cpus(const char *proc, const char *mount);
 
