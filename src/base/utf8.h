@@ -3,7 +3,7 @@
 #ifndef PN_BASE_UTF8_H
 #define PN_BASE_UTF8_H
 
-#include "pantheon/base.h"
+#include "base/buf.h"
 
 /* Bytes of the well-formed code point at s, of which len > 0 bytes may be read, and the code point
  * in *cp; 0 when the bytes are not well-formed UTF-8, *cp is then untouched. */
@@ -30,5 +30,21 @@ static inline size_t pn_utf8_next(const char *s, size_t len, uint32_t *cp)
     *cp = v;
     return n;
 }
+
+/* How the len > 0 bytes at s begin: a whole code point of n bytes, a start that more bytes could
+ * complete (all len bytes), or a maximal subpart of n bytes that is ill-formed (Unicode 15, section
+ * 3.9). */
+typedef enum pn_utf8_part {
+    PN_UTF8_WHOLE,
+    PN_UTF8_OPEN,
+    PN_UTF8_BAD
+} pn_utf8_part;
+pn_utf8_part pn_utf8_first(const char *s, size_t len, size_t *n);
+
+#define PN_UTF8_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+
+/* Appends text with U+FFFD for each maximal subpart that is ill-formed. A failure shows in
+ * pn_buf_ok. */
+void pn_utf8_clean(pn_span text, pn_buf *out);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUNDLED_MODEL "pantheon-tiny-Q4_K_M.gguf"
@@ -82,6 +83,24 @@ pn_status pn_cli_model_path(const pn_cli_opts *opts, pn_buf *path, pn_err *err)
     }
     return pn_fail(err, PN_ERR_IO, "the bundled model %s is not where it was installed; use -m",
                    BUNDLED_MODEL);
+}
+
+bool pn_cli_state_path(const char *name, pn_buf *path)
+{
+    const char *const state = getenv("XDG_STATE_HOME"), *const home = getenv("HOME");
+    const bool has_state = state && state[0] == '/';
+    const char *const steps[] = { has_state ? state : home, has_state ? "" : "/.local",
+                                  has_state ? "" : "/state", "/pantheon" };
+    for (size_t i = 0; steps[0] && steps[0][0] == '/' && i < sizeof steps / sizeof *steps; i++) {
+        pn_buf_adds(path, steps[i]);
+        mkdir(pn_buf_cstr(path) ? path->ptr : "", 0700);
+    }
+    if (path->len)
+        pn_buf_addf(path, "/%s", name);
+    if (path->len && pn_buf_cstr(path))
+        return true;
+    pn_buf_free(path);
+    return false;
 }
 
 bool pn_cli_progress(void *ctx, const char *what, uint64_t done, uint64_t total)

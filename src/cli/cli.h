@@ -42,6 +42,10 @@ void pn_cli_log(void *ctx, int level, const char *line);
  * installation). Errors: PN_ERR_IO when the bundled one is not found; PN_ERR_NOMEM. */
 pn_status pn_cli_model_path(const pn_cli_opts *opts, pn_buf *path, pn_err *err);
 
+/* The path of a file of ours in $XDG_STATE_HOME/pantheon (or ~/.local/state), the folders made for
+ * this user alone; false, and path empty, when there is no place for it. */
+bool pn_cli_state_path(const char *name, pn_buf *path);
+
 /* A pn_progress_fn that draws a bar on standard error, if that is a terminal, from the second
  * quarter second on, and asks to stop after Ctrl-C. ctx: a pn_cli_bar, zero at first. */
 typedef struct pn_cli_bar {

@@ -26,8 +26,8 @@ struct pn_line {
     bool is_terminal;
     EditLine *el;
     History *history;
-    char *history_path; /* NULL: kept in memory only */
-    char *plain;        /* getline's buffer */
+    pn_buf history_path; /* empty: kept in memory only */
+    char *plain;         /* getline's buffer */
     size_t plain_cap;
 };
 
@@ -59,31 +59,6 @@ static unsigned char insert_paste(EditLine *el, int c)
     return CC_REFRESH;
 }
 
-/* The path of the history file, its folders made; NULL when there is no place for it. */
-static char *history_path(void)
-{
-    const char *const state = getenv("XDG_STATE_HOME"), *const home = getenv("HOME");
-    pn_buf b = { 0 };
-    if (state && state[0] == '/') {
-        pn_buf_adds(&b, state);
-    } else if (home && home[0] == '/') {
-        pn_buf_addf(&b, "%s/.local", home);
-        mkdir(pn_buf_cstr(&b) ? b.ptr : "", 0700);
-        pn_buf_adds(&b, "/state");
-    } else {
-        return NULL;
-    }
-    mkdir(pn_buf_cstr(&b) ? b.ptr : "", 0700);
-    pn_buf_adds(&b, "/pantheon");
-    mkdir(pn_buf_cstr(&b) ? b.ptr : "", 0700);
-    pn_buf_adds(&b, "/history");
-    if (!pn_buf_cstr(&b)) {
-        pn_buf_free(&b);
-        return NULL;
-    }
-    return b.ptr;
-}
-
 static pn_status open_editor(pn_line *l, pn_err *err)
 {
     HistEvent ev;
@@ -94,9 +69,8 @@ static pn_status open_editor(pn_line *l, pn_err *err)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for the line editor");
     history(l->history, &ev, H_SETSIZE, HISTORY_LINES);
     history(l->history, &ev, H_SETUNIQUE, 1);
-    l->history_path = history_path();
-    if (l->history_path)
-        history(l->history, &ev, H_LOAD, l->history_path);
+    if (pn_cli_state_path("history", &l->history_path))
+        history(l->history, &ev, H_LOAD, l->history_path.ptr);
     el_set(l->el, EL_PROMPT, prompt_of);
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_HIST, history, l->history);
@@ -126,15 +100,15 @@ void pn_line_close(pn_line *l)
     if (!l)
         return;
     HistEvent ev;
-    if (l->history && l->history_path) {
-        history(l->history, &ev, H_SAVE, l->history_path);
-        chmod(l->history_path, 0600); /* what people typed is theirs alone */
+    if (l->history && l->history_path.len) {
+        history(l->history, &ev, H_SAVE, l->history_path.ptr);
+        chmod(l->history_path.ptr, 0600); /* what people typed is theirs alone */
     }
     if (l->el)
         el_end(l->el);
     if (l->history)
         history_end(l->history);
-    pn_free(l->history_path);
+    pn_buf_free(&l->history_path);
     pn_free(l->plain);
     pn_free(l);
 }

@@ -80,6 +80,8 @@ static const opt_row rows[] = {
     { 0, "ignore-eos", FLAG, AT(ignore_eos), PN_CMD_RUN, NULL, NULL, 0, 0, "",
       "go on past the end tokens" },
     { 0, "system", STR, AT(system), PN_CMD_RUN, "TEXT", NULL, 0, 0, "", "the system message" },
+    { 0, "resume", FLAG, AT(resume), PN_CMD_RUN, NULL, NULL, 0, 0, NULL,
+      "go on with the chat that was last" },
 
     { 0, "tokens", INTS, AT(tokens), PN_CMD_LOGITS, "1,2,3", NULL, -BIG, BIG, NULL,
       "the token ids to run" },

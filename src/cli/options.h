@@ -49,6 +49,7 @@ typedef struct pn_cli_opts {
 
     /* prompts and sampling */
     const char *prompt, *system;
+    bool resume; /* the chat that was last */
     bool raw, no_think, ignore_eos, strict_content;
     int64_t n_predict; /* tokens to generate */
     double temp, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty;

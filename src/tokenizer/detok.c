@@ -28,51 +28,20 @@ pn_status pn_decode(const pn_vocab *vocab, const int32_t *id, size_t n, pn_buf *
     return check_buf(out, err);
 }
 
-/* How the len > 0 bytes at s begin: a whole code point of n bytes, a start that more bytes could
- * complete (all len bytes), or a maximal subpart of n bytes that is ill-formed. */
-typedef enum part_kind {
-    PART_WHOLE,
-    PART_OPEN,
-    PART_BAD
-} part_kind;
-
-static part_kind first_part(const char *s, size_t len, size_t *n)
-{
-    uint32_t cp;
-    *n = pn_utf8_next(s, len, &cp);
-    if (*n)
-        return PART_WHOLE;
-    const uint8_t *const u = (const uint8_t *)s;
-    const size_t need = u[0] < 0xc2 ? 0 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : u[0] < 0xf5 ? 4 : 0;
-    *n = 1;
-    if (!need)
-        return PART_BAD;
-    if (len == 1)
-        return PART_OPEN;
-    /* The second byte's range is narrower behind these four (Unicode 15, table 3-7). */
-    const uint8_t least = u[0] == 0xe0 ? 0xa0 : u[0] == 0xf0 ? 0x90 : 0x80;
-    const uint8_t most = u[0] == 0xed ? 0x9f : u[0] == 0xf4 ? 0x8f : 0xbf;
-    if (u[1] < least || u[1] > most)
-        return PART_BAD;
-    while (*n < need && *n < len && (u[*n] & 0xc0) == 0x80)
-        ++*n;
-    return *n == len ? PART_OPEN : PART_BAD;
-}
-
 /* Appends the bytes at s; what stays open at their end is held, or at the very end bad. */
 static void pass(pn_detok *d, const char *s, size_t len, bool is_end, pn_buf *out)
 {
     d->n_held = 0;
     while (len) {
         size_t n;
-        const part_kind kind = first_part(s, len, &n);
-        if (kind == PART_OPEN && !is_end) {
+        const pn_utf8_part kind = pn_utf8_first(s, len, &n);
+        if (kind == PN_UTF8_OPEN && !is_end) {
             memmove(d->held, s, n);
             d->n_held = (uint8_t)n;
             return;
         }
-        if (kind != PART_WHOLE && d->replace)
-            pn_buf_adds(out, "\xef\xbf\xbd");
+        if (kind != PN_UTF8_WHOLE && d->replace)
+            pn_buf_adds(out, PN_UTF8_REPLACEMENT);
         else
             pn_buf_add(out, s, n);
         s += n;

@@ -1,4 +1,5 @@
 """The interactive chat, on a pseudo terminal."""
+import json
 import os
 import pty
 import re
@@ -8,7 +9,7 @@ import termios
 import time
 
 import pytest
-from conftest import MODEL, PROGRAM, clean_env
+from conftest import MODEL, PROGRAM, clean_env, pantheon
 
 PROMPT = rb"> (\x1b\[[0-9;?]*[a-zA-Z])*$"
 FIGURES = rb"\[\d+ tokens read.*?\]\r\n"
@@ -68,10 +69,13 @@ class Chat:
             self.status = status if done else None
         return os.waitstatus_to_exitcode(self.status)
 
-    def close(self):
+    def kill(self):
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            self.status = os.waitpid(self.pid, 0)[1]
+
+    def close(self):
+        self.kill()
         os.close(self.fd)
 
 
@@ -118,7 +122,8 @@ def test_commands(chat):
     c.prompt()
     c.send("/help\r")
     listing = c.prompt()
-    for word in (b"/help", b"/reset", b"/system", b"/think", b"/quit", b"Ctrl-C"):
+    for word in (b"/help", b"/undo", b"/save FILE", b"/load FILE", b"/resume", b"/reset", b"/system", b"/think", b"/quit",
+                 b"Ctrl-C"):
         assert word in listing
     c.send("/frobnicate\r")
     assert b"/frobnicate is no command" in c.prompt()
@@ -222,9 +227,131 @@ def test_a_full_context_ends_the_turn_not_the_chat(chat):
     assert c.ends() == 0
 
 
+def n_read(text):
+    return int(re.search(rb"\[(\d+) tokens read", text)[1])
+
+
+def test_undo_takes_the_turn_back(chat):
+    c = chat()
+    c.prompt()
+    first = c.ask("What is the capital of France?")
+    c.send("/undo\r")
+    assert b"took back: What is the capital of France?" in c.prompt()
+    again = c.ask("What is the capital of France?")
+    assert again.split(b"[")[0].split(b"\n", 1)[1] == first.split(b"[")[0].split(b"\n", 1)[1]
+    c.send("/undo\r")
+    c.prompt()
+    c.send("/undo\r")
+    assert b"nothing to take back" in c.prompt()
+
+
+def test_a_killed_chat_goes_on_the_next_day(chat, tmp_path):
+    c = chat("--temp", "0", "--system", "You are brief.")
+    assert b"/resume" not in c.prompt()
+    c.ask("What is the capital of France?")
+    c.kill()
+    path = tmp_path / "pantheon/chat.json"
+    assert path.stat().st_mode & 0o077 == 0
+    saved = json.loads(path.read_text())
+    assert [m["role"] for m in saved["messages"]] == ["system", "user", "assistant"]
+    assert "Paris" in saved["messages"][2]["content"] and saved["messages"][2]["reasoning_content"]
+    c = chat()
+    assert re.search(rb"/resume goes on with the chat of \d{4}-\d\d-\d\d \d\d:\d\d\r\n", c.prompt())
+    c.send("/resume\r")
+    assert b": 1 turn\r\n" in c.prompt()
+    assert b"Rome" in c.ask("What is the capital of Italy?")
+    c.send("/quit\r")
+    assert c.ends() == 0
+    assert [m["role"] for m in json.loads(path.read_text())["messages"]][3:] == ["user", "assistant"]
+    assert not [p for p in path.parent.iterdir() if p.name not in ("chat.json", "history")], "nothing half written stays"
+
+
+def test_resume_needs_a_chat(tmp_path):
+    where = {"XDG_STATE_HOME": str(tmp_path)}
+    pantheon("run", "-m", MODEL, "--resume", env=where).says(1, "no chat to go on with")
+
+
 def test_no_place_for_history_is_no_error(chat, tmp_path):
     c = chat(state="/proc/nowhere")
     c.prompt()
     c.ask("hi")
     c.send(b"\x04")
     assert c.ends() == 0
+
+
+# --- saved conversations --------------------------------------------------------------------------
+
+def script(*lines, state="/proc/nowhere"):
+    """A chat without a terminal."""
+    return pantheon("run", "-m", MODEL, "--temp", 0, input="\n".join(lines).encode() + b"\n",
+                    env={"XDG_STATE_HOME": str(state), "HOME": str(state)})
+
+
+FRANCE, ITALY = "What is the capital of France?", "What is the capital of Italy?"
+
+
+def test_save_and_load(tmp_path):
+    path = tmp_path / "my chat.json"
+    whole = script(FRANCE, ITALY).ok()
+    first = script(FRANCE, f"/save {path}").ok()
+    assert f"saved {path}: 1 turn\n" in first.err and path.stat().st_mode & 0o077 == 0
+    second = script(f"/load {path}", ITALY, f"/save {path}").ok()
+    assert f"loaded {path}: 1 turn\n" in second.err and f"saved {path}: 2 turns\n" in second.err
+    assert first.out + second.out == whole.out
+    assert script("/load ~/my chat.json", state=tmp_path).ok().err.startswith("loaded ")
+    assert [p.name for p in tmp_path.iterdir() if p.name != ".local"] == [path.name]
+
+
+def test_odd_texts_come_back(tmp_path):
+    path = tmp_path / "c"
+    said = b'\xff\xfe "quoted" \\ \t<|im_end|> \xe2\x82 \xf0\x9f\x99\x82'
+    pantheon("run", "-m", MODEL, "-n", 3, input=said + f"\n/save {path}\n".encode()).ok()
+    text = json.loads(path.read_text())["messages"][0]["content"]
+    assert text == said.decode(errors="replace")
+    assert "loaded" in script(f"/load {path}", "Go on.").ok().err
+
+
+def test_save_leaves_other_files_alone(tmp_path):
+    other = tmp_path / "thesis.txt"
+    other.write_text("chapter one")
+    link, saved = tmp_path / "link", tmp_path / "saved"
+    link.symlink_to(other)
+    (tmp_path / "empty").write_text("")
+    for name in ("thesis.txt", "link", "empty", "", "missing/chat", "."):
+        r = script("hi", f"/save {tmp_path / name}")
+        assert r.rc == 0 and r.err.count("pantheon: ") == 1, r.err
+    assert "saved" in script("hi", f"/save {saved}", f"/save {saved}").err
+    assert "takes the name" in script("/save").err and "takes the name" in script("/load").err
+    assert other.read_text() == "chapter one" and link.is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "link", "saved", "thesis.txt"]
+
+
+GOOD = {"pantheon_chat": 1, "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
+BAD = {
+    "empty": b"", "no json": b"\x7fELF", "not ours": b'{"messages": []}', "a list": b"[1]",
+    "version": GOOD | {"pantheon_chat": 2}, "mark": GOOD | {"pantheon_chat": "x"},
+    "no messages": {"pantheon_chat": 1}, "role": GOOD | {"messages": [{"role": "king", "content": "x"}]},
+    "tool": GOOD | {"messages": GOOD["messages"] + [{"role": "tool", "content": "x"}]},
+    "call": GOOD | {"messages": [GOOD["messages"][0], {"role": "assistant", "tool_calls": [{"name": "f"}]}]},
+    "image": GOOD | {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+    "no user": GOOD | {"messages": [{"role": "system", "content": "x"}]},
+    "late system": GOOD | {"messages": GOOD["messages"] + [{"role": "system", "content": "x"}]},
+    "deep": b'{"pantheon_chat": 1, "messages": ' + b"[" * 4000 + b"]" * 4000 + b"}", "cut": json.dumps(GOOD)[:-9].encode(),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_load_refuses_and_keeps_the_chat(tmp_path, name):
+    path = tmp_path / "f"
+    path.write_bytes(BAD[name] if isinstance(BAD[name], bytes) else json.dumps(BAD[name]).encode())
+    r = script("Say one.", f"/load {path}", f"/save {tmp_path / 'mine'}")
+    said = [line for line in r.err.splitlines() if line.startswith("pantheon: ")]
+    assert r.rc == 0 and len(said) == 1 and str(path) in said[0], r.err
+    assert json.loads((tmp_path / "mine").read_text())["messages"][0]["content"] == "Say one."
+
+
+def test_load_of_what_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("none", ".", "pipe", "/dev/zero"):
+        r = script(f"/load {tmp_path / name}", "/quit")
+        assert r.rc == 0 and r.err.count("pantheon: ") == 1, r.err
