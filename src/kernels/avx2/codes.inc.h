@@ -53,6 +53,17 @@ PN_INLINE __m256i move_bits(__m256i v, int from, int to, int mask)
     return _mm256_and_si256(v, _mm256_set1_epi8((char)mask));
 }
 
+/* base | move_bits(v, from, to, mask) */
+PN_INLINE __m256i or_bits(__m256i base, __m256i v, int from, int to, int mask)
+{
+#ifdef __AVX512VL__
+    v = from > to ? _mm256_srli_epi16(v, from - to) : _mm256_slli_epi16(v, to - from);
+    return _mm256_ternarylogic_epi32(base, v, _mm256_set1_epi8((char)mask), 0xf8);
+#else
+    return _mm256_or_si256(base, move_bits(v, from, to, mask));
+#endif
+}
+
 PN_INLINE __m256i look_up(const int8_t *table, __m256i index)
 {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load128(table)), index);
@@ -69,8 +80,7 @@ PN_INLINE __m256i codes_k(pn_type type, const uint8_t *block, int j)
     }
     case PN_TYPE_Q3_K: {
         const pn_block_q3_k *const b = (const void *)block;
-        return _mm256_or_si256(move_bits(load256(b->q + 32 * half), 2 * p, 0, 3),
-                               move_bits(load256(b->h), j, 2, 4));
+        return or_bits(move_bits(load256(b->q + 32 * half), 2 * p, 0, 3), load256(b->h), j, 2, 4);
     }
     case PN_TYPE_Q4_K: {
         const pn_block_q4_k *const b = (const void *)block;
@@ -78,14 +88,13 @@ PN_INLINE __m256i codes_k(pn_type type, const uint8_t *block, int j)
     }
     case PN_TYPE_Q5_K: {
         const pn_block_q5_k *const b = (const void *)block;
-        return _mm256_or_si256(move_bits(load256(b->q + 32 * (j / 2)), 4 * (j % 2), 0, 15),
-                               move_bits(load256(b->h), j, 4, 16));
+        return or_bits(move_bits(load256(b->q + 32 * (j / 2)), 4 * (j % 2), 0, 15), load256(b->h),
+                       j, 4, 16);
     }
     case PN_TYPE_Q6_K: {
         const pn_block_q6_k *const b = (const void *)block;
-        return _mm256_or_si256(
-            move_bits(load256(b->q + 64 * half + 32 * (p % 2)), p < 2 ? 0 : 4, 0, 15),
-            move_bits(load256(b->h + 32 * half), 2 * p, 4, 48));
+        return or_bits(move_bits(load256(b->q + 64 * half + 32 * (p % 2)), p < 2 ? 0 : 4, 0, 15),
+                       load256(b->h + 32 * half), 2 * p, 4, 48);
     }
     default: {
         const pn_block_iq4_xs *const b = (const void *)block;
@@ -120,8 +129,8 @@ PN_INLINE __m256i codes_in_place_k(pn_type type, const uint8_t *block, int j)
     };
     const __m256i high = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(to[j % 2]),
                                              move_bits(load256(b->h), j < 4 ? 0 : 4, 0, 15));
-    const __m256i low = move_bits(load256(b->q + 32 * (j / 4)), 2 * (j % 2), 0, 0x33);
-    return _mm256_and_si256(_mm256_or_si256(low, high), _mm256_set1_epi8(j % 4 < 2 ? 0x07 : 0x70));
+    const __m256i both = or_bits(high, load256(b->q + 32 * (j / 4)), 2 * (j % 2), 0, 0x33);
+    return _mm256_and_si256(both, _mm256_set1_epi8(j % 4 < 2 ? 0x07 : 0x70));
 }
 
 /* The 32 weights of a small block, in order. */
@@ -159,8 +168,8 @@ PN_INLINE __m128i bytes_k4(const uint8_t *s, int which)
     return _mm_cvtsi64_si128((long long)scales_k4(s, which));
 }
 
-/* The 6-bit scales of Q3_K, 32 taken off: 16 bytes. */
-PN_INLINE __m128i bytes_q3_k(const uint8_t *s)
+/* The 6-bit scales of Q3_K, from which 32 has to be taken off: 16 bytes. */
+PN_INLINE __m128i raised_q3_k(const uint8_t *s)
 {
     const __m128i l = _mm_loadl_epi64((const __m128i *)(const void *)s);
     const __m128i lo =
@@ -168,7 +177,7 @@ PN_INLINE __m128i bytes_q3_k(const uint8_t *s)
     const __m128i h =
         _mm_srlv_epi32(_mm_set1_epi32((int)load_u32(s + 8)), _mm_setr_epi32(0, 2, 4, 6));
     const __m128i hi = _mm_slli_epi16(_mm_and_si128(h, _mm_set1_epi8(3)), 4);
-    return _mm_sub_epi8(_mm_or_si128(lo, hi), _mm_set1_epi8(32));
+    return _mm_or_si128(lo, hi);
 }
 
 /* The 6-bit scales of IQ4_XS, 32 taken off: 8 bytes. */
@@ -194,7 +203,8 @@ PN_INLINE __m128i scale_bytes(pn_type type, const uint8_t *block)
         return _mm_and_si128(load128(((const pn_block_q2_k *)(const void *)block)->sc),
                              _mm_set1_epi8(15));
     case PN_TYPE_Q3_K:
-        return bytes_q3_k(((const pn_block_q3_k *)(const void *)block)->sc);
+        return _mm_sub_epi8(raised_q3_k(((const pn_block_q3_k *)(const void *)block)->sc),
+                            _mm_set1_epi8(32));
     case PN_TYPE_Q4_K:
         return bytes_k4(((const pn_block_q4_k *)(const void *)block)->sc, 0);
     case PN_TYPE_Q5_K:
@@ -291,7 +301,9 @@ PN_INLINE void transpose8(__m256i v[8])
 /* acc + the products of neighbouring int16 added in pairs. */
 PN_INLINE __m256i madd16(__m256i acc, __m256i a, __m256i b)
 {
-#ifdef __AVXVNNI__
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+    return _mm256_dpwssd_epi32(acc, a, b);
+#elif defined(__AVXVNNI__)
     return _mm256_dpwssd_avx_epi32(acc, a, b);
 #else
     return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
@@ -300,7 +312,7 @@ PN_INLINE __m256i madd16(__m256i acc, __m256i a, __m256i b)
 
 /* Whether signed codes are multiplied as code + 128 with one instruction (dpbusd takes any unsigned
  * byte), so that 128 times the sum of activations has to be taken off again. */
-#ifdef __AVXVNNI__
+#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
 #define HAS_DPBUSD true
 #else
 #define HAS_DPBUSD false
@@ -309,7 +321,9 @@ PN_INLINE __m256i madd16(__m256i acc, __m256i a, __m256i b)
 /* acc + the products code * a of unsigned codes added in fours. */
 PN_INLINE __m256i madd8(__m256i acc, __m256i code, __m256i a)
 {
-#ifdef __AVXVNNI__
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+    return _mm256_dpbusd_epi32(acc, code, a);
+#elif defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(acc, code, a);
 #else
     return madd16(acc, _mm256_maddubs_epi16(code, a), _mm256_set1_epi16(1));

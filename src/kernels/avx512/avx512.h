@@ -5,9 +5,7 @@
 #include "kernels/kernels.h"
 
 /* Each sets the slots of its file; called by pn_kernels_init_avx512. */
-void pn_qmv_k_init_avx512(pn_kernels *k);
-void pn_qmv_rows_init_avx512(pn_kernels *k);
-void pn_qmv_b_init_avx512(pn_kernels *k);
+void pn_qmv_init_avx512(pn_kernels *k);
 void pn_gemm_k_init_avx512(pn_kernels *k);
 void pn_gemm_b_init_avx512(pn_kernels *k);
 void pn_peak_init_avx512(pn_kernels *k);
@@ -17,7 +15,5 @@ pn_qmv_rows_fn pn_qmv_q4_k_avx512, pn_qmv_q5_k_avx512, pn_qmv_q6_k_avx512, pn_qm
     pn_qmv_q2_k_avx512, pn_qmv_iq4_xs_avx512, pn_qmv_q8_0_avx512, pn_qmv_q4_0_avx512,
     pn_qmv_q4_1_avx512, pn_qmv_q5_0_avx512, pn_qmv_q5_1_avx512, pn_qmv_iq4_nl_avx512,
     pn_qmv_mxfp4_avx512;
-pn_qmv_rows_fn pn_qmv_q3_k_rows_avx512, pn_qmv_q4_k_rows_avx512, pn_qmv_q5_k_rows_avx512,
-    pn_qmv_q6_k_rows_avx512;
 
 #endif

@@ -17,9 +17,7 @@ void pn_kernels_init_avx512(pn_kernels *k)
     k->quantize_q8k = pn_quantize_q8k_avx512;
     k->quantize_q8b = pn_quantize_q8b_avx512;
     k->quantize_q8s = pn_quantize_q8s_avx512;
-    pn_qmv_k_init_avx512(k);
-    pn_qmv_rows_init_avx512(k);
-    pn_qmv_b_init_avx512(k);
+    pn_qmv_init_avx512(k);
     pn_gemm_k_init_avx512(k);
     pn_gemm_b_init_avx512(k);
     pn_attn_init_avx512(&k->attn);

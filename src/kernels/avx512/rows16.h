@@ -1,6 +1,6 @@
 /* 16 rows of a matrix read side by side: dword i of a field, one row in each 32-bit lane.
  *
- * Every kernel of this level works on this transposed form. A dot product is then a chain of
+ * The prefill kernels of this level work on this transposed form. A dot product is then a chain of
  * vpdpbusd with the activation broadcast from memory, needs no sum across lanes, and scales and
  * float steps run with rows in lanes, too. Only in-lane unpacks (four a cycle on Zen 5) and one
  * cross-lane shuffle per vector are paid for it.

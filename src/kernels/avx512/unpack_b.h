@@ -1,4 +1,4 @@
-/* The 32-weight formats, 16 rows at a time, for this level's decode and prefill kernels alike.
+/* The 32-weight formats, 16 rows at a time, for this level's prefill kernels.
  *
  * A block comes as 8 dwords of unsigned bytes, rows in lanes, with d and m as floats. Signed
  * weights are raised by a constant, which the sum of the activations takes off again, exactly.

@@ -1,4 +1,4 @@
-/* The 256-weight formats, 16 rows at a time, for this level's decode and prefill kernels alike.
+/* The 256-weight formats, 16 rows at a time, for this level's prefill kernels.
  *
  * A superblock comes in two parts, rows in lanes:
  *   head    scale and minimum of each group as packed bytes, d and dmin as floats;
