@@ -1,14 +1,9 @@
 /* The tiles and micro-kernels of matrix times columns for all quantised types, 16 rows x up to 4
- * columns: the template of the neon, dotprod and i8mm levels. The including file defines products.
+ * columns: the template of the neon, dotprod and i8mm levels.
  *
- * A tile step is 256 weights of 8 rows, signed bytes as [k / UNIT][8 rows][UNIT]; a panel's 16 rows
- * are two of them. Sums are kept in vectors [a][b]:
- * - neon and dotprod, UNIT 4: a register holds four weights of four rows and meets four activations
- *   of one column; vector [a][b] is rows 4a .. 4a + 3 of column b.
- * - i8mm, UNIT 8: a register holds eight weights of two rows and meets eight activations of two
- *   columns; vector [a][b] is rows 2a, 2a + 1 (slow) of columns 2b, 2b + 1 (fast).
- * All that follows the products works on vectors, factors of rows and columns being spread alike;
- * only the last step brings rows into lanes.
+ * A tile step is 256 weights of 8 rows, signed bytes as products.inc.h wants them; the 16 rows of
+ * a panel are two of them. All that follows the products works on vectors [a][b] of sums, factors
+ * of rows and columns being spread alike; only the last step brings rows into lanes.
  * Arithmetic: qmv.inc.h. Registers: 8 sums of groups, 8 of products, weights, activations.
  *
  * Bytes moved per output: those of the row over the number of columns. Bound: the dot products and
@@ -17,11 +12,11 @@
 #define PN_KERNELS_NEON_GEMM_INC_H
 
 #include "kernels/gemm_loop.h"
+#include "kernels/neon/codes.inc.h"
+#include "kernels/neon/products.inc.h"
 
 enum {
     TILE_ROWS = 16,
-    STEP_ROWS = 8,
-    TILE_COLS = 4,
     TILE_DEPTH = 4 * PN_GEMM_STEP, /* 21 KB: stays in a 32 KB L1 beside the activations */
 };
 
@@ -40,15 +35,9 @@ _Static_assert(sizeof(tile_k) >= sizeof(tile_b) && sizeof(tile_k) % 64 == 0 &&
                    sizeof(tile_b) % 64 == 0,
                "steps are whole cache lines; scratch_bytes takes tile_k's");
 
-/* --- vectors of sums: rows and columns in them -----------------------------------------------  */
+/* --- factors of rows and columns -------------------------------------------------------------- */
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-enum {
-    UNIT = 8,
-    N_A = 4,
-    N_B = 2
-};
-
 /* Of 8 rows' values those of vector [a][.]. */
 PN_INLINE int16x4_t rows16(int16x8_t v, int a)
 {
@@ -76,12 +65,6 @@ PN_INLINE float32x4_t to_rows(float32x4_t t[N_A][N_B], int v, int c)
     return c % 2 ? vuzp2q_f32(r01, r23) : vuzp1q_f32(r01, r23);
 }
 #else
-enum {
-    UNIT = 4,
-    N_A = 2,
-    N_B = 4
-};
-
 PN_INLINE int16x4_t rows16(int16x8_t v, int a)
 {
     return a ? vget_high_s16(v) : vget_low_s16(v);
@@ -103,11 +86,6 @@ PN_INLINE float32x4_t to_rows(float32x4_t t[N_A][N_B], int v, int c)
     return t[v][c];
 }
 #endif
-
-/* p[a][b], b < n_b, += the products of n codes (16 or 32) from a multiple of 16 on with the
- * activations at q[c] of TILE_COLS columns; columns past the last repeat it. */
-PN_INLINE void products(pn_type type, const int8_t *code, int n, const int8_t *const *q, int n_b,
-                        int32x4_t p[N_A][N_B]);
 
 /* --- unpack ----------------------------------------------------------------------------------- */
 
@@ -267,7 +245,7 @@ PN_INLINE void groups_k(pn_type type, const tile_k *t, const pn_q8k *const *x, i
         clear(p);
         for (int c = 0; c < TILE_COLS; c++)
             q[c] = x[c]->q + k;
-        products(type, t->q + k * STEP_ROWS, n, q, n_b, p);
+        products(type, t->q + k * STEP_ROWS, STEP_ROWS * UNIT, 0, (size_t)n, q, n_b, p);
         const int16x8_t scale = vld1q_s16(t->scale[k / n]);
         for (int b = 0; b < n_b; b++) {
             const int16x4_t sb = cols16(s, (size_t)k / 32, b);
@@ -378,7 +356,7 @@ PN_INLINE void step_b(pn_type type, const tile_b *tb, size_t n_block, const pn_q
             clear(p);
             for (int c = 0; c < TILE_COLS; c++)
                 q[c] = x[c]->q + k;
-            products(type, tb->q + k * STEP_ROWS, 16, q, n_b, p);
+            products(type, tb->q + k * STEP_ROWS, STEP_ROWS * UNIT, 0, 16, q, n_b, p);
             for (int b = 0; b < n_b; b++) {
                 const int32x4_t sb = cols32(s, k / 16, b);
                 for (int a = 0; a < N_A; a++)

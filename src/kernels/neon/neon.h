@@ -17,6 +17,8 @@
     DO(q5_0, PN_TYPE_Q5_0) \
     DO(q5_1, PN_TYPE_Q5_1) DO(iq4_nl, PN_TYPE_IQ4_NL) DO(mxfp4, PN_TYPE_MXFP4)
 
+pn_quantize_fn pn_quantize_q8k_neon, pn_quantize_q8b_neon, pn_quantize_q8s_neon;
+
 /* Each sets the slots of its file. */
 void pn_qmv_init_neon(pn_kernels *k);
 void pn_qmv_init_dotprod(pn_kernels *k);
