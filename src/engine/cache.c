@@ -1,14 +1,16 @@
-/* Restoring and keeping borders within the budget. */
+/* Restoring and keeping borders within the budget, in memory and through the store. */
 #include "engine/cache_tree.h"
 
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct pn_cache {
     const pn_model *model;
     pn_cache_opts opts;
     pn_budget budget;
+    pn_store *store; /* NULL: none */
     pn_cache_node root;
     uint64_t clock; /* counts uses */
     pn_cache_stats stats;
@@ -31,26 +33,43 @@ static void drop(pn_cache *c, pn_cache_node *node)
     c->stats.n_borders--;
 }
 
-/* The unpinned border that was unused for longest; one whose state nobody else holds goes first,
- * since that frees it at once. */
-static pn_cache_node *find_victim(pn_cache *c)
+/* The unpinned border that was unused for longest, of those whose state nobody else holds, which is
+ * freed at once, and of the others. */
+typedef struct victims {
+    pn_cache_node *own, *shared; /* NULL: none */
+} victims;
+
+static victims find_victims(pn_cache *c)
 {
-    pn_cache_node *own = NULL, *shared = NULL;
+    victims v = { NULL, NULL };
     for (pn_cache_node *node = pn_tree_next(&c->root); node; node = pn_tree_next(node)) {
-        pn_cache_node **const best = pn_block_is_shared(node->snapshot->rec) ? &shared : &own;
+        pn_cache_node **const best = pn_block_is_shared(node->snapshot->rec) ? &v.shared : &v.own;
         if (!node->n_pin && (!*best || node->used_at < (*best)->used_at))
             *best = node;
     }
-    return own ? own : shared;
+    return v;
+}
+
+/* Gives back what waits to be written; false when nothing does. */
+static bool drop_queue(pn_cache *c)
+{
+    pn_store_stats stats = { 0 };
+    if (c->store)
+        pn_store_get_stats(c->store, &stats);
+    if (stats.n_queued)
+        pn_store_drop_queue(c->store);
+    return stats.n_queued > 0;
 }
 
 static bool evict(void *ctx)
 {
     pn_cache *const c = ctx;
-    pn_cache_node *const node = find_victim(c);
-    if (!node)
+    const victims v = find_victims(c);
+    if (!v.own && drop_queue(c))
+        return true;
+    if (!v.own && !v.shared)
         return false;
-    drop(c, node);
+    drop(c, v.own ? v.own : v.shared);
     c->stats.n_evicted++;
     return true;
 }
@@ -85,6 +104,20 @@ pn_status pn_cache_new(const pn_model *model, const pn_cache_opts *opts, pn_cach
     c->budget.limit = opts->ram_bytes;
     c->budget.evict = evict;
     c->budget.ctx = c;
+    if (opts->dir) {
+        const pn_seq_kind kind = pn_seq_kind_of(model, opts->kv_type);
+        const pn_store_opts store_opts = {
+            .dir = opts->dir,
+            .max_bytes = opts->disk_bytes,
+            .log = opts->log,
+            .log_ctx = opts->log_ctx,
+        };
+        const pn_status st = pn_store_open(&kind, &store_opts, &c->store, err);
+        if (st != PN_OK) {
+            pn_free(c);
+            return st;
+        }
+    }
     *cache = c;
     return PN_OK;
 }
@@ -93,6 +126,7 @@ void pn_cache_free(pn_cache *c)
 {
     if (!c)
         return;
+    pn_store_close(c->store);
     while (c->root.child)
         drop(c, c->root.child);
     PN_ASSERT(atomic_load(&c->budget.used) == 0);
@@ -104,7 +138,7 @@ pn_status pn_cache_seq_init(pn_cache *c, pn_seq *seq, int n_ctx, pn_err *err)
     return pn_seq_init(seq, &c->model->layout, c->opts.kv_type, n_ctx, &c->budget, err);
 }
 
-/* --- restoring -------------------------------------------------------------------------------- */
+/* --- borders ---------------------------------------------------------------------------------- */
 
 static void use(pn_cache *c, pn_cache_node *node)
 {
@@ -131,49 +165,24 @@ void pn_cache_release(pn_cache *c, pn_cache_pin *pin)
     pin->node = NULL;
 }
 
-static void count_restore(pn_cache *c, int n, pn_cache_hit *hit)
+/* Has a border written, or where it is on disk already, counted as used there. That the queue is
+ * full or memory short costs the file alone. */
+static void save(pn_cache *c, const pn_cache_node *node)
 {
-    hit->miss = hit->n_common - hit->pos >= PN_CACHE_MIN_GAP ? PN_CACHE_MISS_BORDER
-                : hit->pos == 0                              ? PN_CACHE_MISS_NEW
-                                                             : PN_CACHE_MISS_NONE;
-    c->stats.n_asked_tokens += (uint64_t)n;
-    c->stats.n_hit_tokens += (uint64_t)hit->pos;
-    if (hit->pos)
-        c->stats.n_restored++;
-    else
-        c->stats.n_missed++;
+    pn_snapshot *copy = NULL;
+    if (c->store && node->is_turn && pn_snapshot_copy(node->snapshot, &copy, NULL) == PN_OK)
+        pn_store_put(c->store, (const int32_t *)node->ids->data, copy, NULL);
 }
-
-pn_status pn_cache_restore(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, pn_cache_pin *pin,
-                           pn_cache_hit *hit, pn_err *err)
-{
-    PN_REQUIRE(c && seq && seq->budget == &c->budget && ids && n >= 1 && pin && hit, err);
-    pn_seq_release(seq);
-    *hit = (pn_cache_hit){ 0 };
-    const int n_most = n - 1 < seq->n_ctx ? n - 1 : seq->n_ctx;
-    pn_cache_node *const node = pn_tree_find(&c->root, ids, n_most, &hit->n_common);
-    if (node != &c->root) {
-        use(c, node);
-        PN_TRY(pn_seq_rewind(seq, node->snapshot, err));
-    }
-    move_pin(c, pin, node);
-    hit->pos = node->pos;
-    count_restore(c, n, hit);
-    return PN_OK;
-}
-
-/* --- keeping ---------------------------------------------------------------------------------- */
 
 /* Makes room for a border at the sequence's position and for what the sequence copies when it goes
  * on: its state, and the page that it stands in. */
-static bool has_room_to_go_on(pn_cache *c, const pn_seq *seq)
+static pn_status make_room_to_go_on(pn_cache *c, const pn_seq *seq, pn_err *err)
 {
     const size_t n = state_cost(c->model, seq->kv_type) + pn_tree_node_bytes(seq->pos) +
                      pn_block_cost((size_t)seq->pos * sizeof(int32_t));
-    if (pn_budget_take(&c->budget, n, NULL) != PN_OK)
-        return false;
+    PN_TRY(pn_budget_take(&c->budget, n, err));
     pn_budget_give(&c->budget, n);
-    return true;
+    return PN_OK;
 }
 
 static pn_status node_new(pn_cache *c, const pn_seq *seq, const int32_t *ids, pn_cache_node **out,
@@ -201,36 +210,127 @@ static pn_status node_new(pn_cache *c, const pn_seq *seq, const int32_t *ids, pn
     return PN_OK;
 }
 
+/* A new border at the sequence's position, where there is none. */
+static pn_status add_border(pn_cache *c, const pn_seq *seq, const int32_t *ids, bool goes_on,
+                            pn_cache_node **node, pn_err *err)
+{
+    if (goes_on)
+        PN_TRY(make_room_to_go_on(c, seq, err));
+    PN_TRY(node_new(c, seq, ids, node, err));
+    pn_tree_insert(&c->root, *node);
+    c->stats.n_borders++;
+    c->stats.n_kept++;
+    return PN_OK;
+}
+
+/* --- restoring -------------------------------------------------------------------------------- */
+
+/* The deepest border of ids [n] in the folder, where that is deeper than `from`, the deepest in
+ * memory, which is pinned. Returns the border in memory that it becomes, or NULL: there is none, it
+ * turned out damaged, or memory is short for it. */
+static pn_cache_node *restore_from_disk(pn_cache *c, pn_seq *seq, const int32_t *ids, int n,
+                                        const pn_cache_node *from, bool *is_restored)
+{
+    *is_restored = false;
+    if (!c->store || pn_store_find(c->store, ids, (size_t)n) <= (size_t)from->pos)
+        return NULL;
+    if (from != &c->root && pn_seq_rewind_pages(seq, from->snapshot, NULL) != PN_OK)
+        return NULL;
+    if (pn_store_restore(c->store, ids, (size_t)n, seq, NULL) != PN_OK || seq->pos <= from->pos) {
+        pn_seq_release(seq);
+        return NULL;
+    }
+    *is_restored = true;
+    pn_cache_node *node = NULL;
+    if (add_border(c, seq, ids, true, &node, NULL) == PN_OK)
+        node->is_turn = true;
+    return node;
+}
+
+static void count_restore(pn_cache *c, int n, pn_cache_hit *hit)
+{
+    const int n_lost = hit->n_common - hit->pos;
+    hit->miss = n_lost >= PN_CACHE_MIN_GAP ? PN_CACHE_MISS_BORDER
+                : hit->pos == 0            ? PN_CACHE_MISS_NEW
+                                           : PN_CACHE_MISS_NONE;
+    c->stats.n_asked_tokens += (uint64_t)n;
+    c->stats.n_hit_tokens += (uint64_t)hit->pos;
+    c->stats.n_restored += hit->pos > 0;
+    c->stats.n_missed += hit->pos == 0;
+    c->stats.n_from_disk += hit->is_from_disk;
+    if (c->opts.log && n_lost >= PN_CACHE_FIRST_STEP) {
+        char line[128];
+        snprintf(line, sizeof line,
+                 "state cache: %d tokens are known, but no state is kept between %d and there",
+                 hit->n_common, hit->pos);
+        c->opts.log(c->opts.log_ctx, 2, line);
+    }
+}
+
+pn_status pn_cache_restore(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, pn_cache_pin *pin,
+                           pn_cache_hit *hit, pn_err *err)
+{
+    PN_REQUIRE(c && seq && seq->budget == &c->budget && ids && n >= 1 && pin && hit, err);
+    pn_seq_release(seq);
+    *hit = (pn_cache_hit){ 0 };
+    const int n_most = n - 1 < seq->n_ctx ? n - 1 : seq->n_ctx;
+    pn_cache_node *const node = pn_tree_find(&c->root, ids, n_most, &hit->n_common);
+    move_pin(c, pin, node);
+    pn_cache_node *const read = restore_from_disk(c, seq, ids, n_most, node, &hit->is_from_disk);
+    if (read) {
+        use(c, read);
+        move_pin(c, pin, read);
+    } else if (!hit->is_from_disk && node != &c->root) {
+        PN_TRY(pn_seq_rewind(seq, node->snapshot, err));
+        use(c, node);
+        save(c, node);
+    }
+    hit->pos = seq->pos;
+    hit->n_common = hit->pos > hit->n_common ? hit->pos : hit->n_common;
+    count_restore(c, n, hit);
+    return PN_OK;
+}
+
+/* --- keeping ---------------------------------------------------------------------------------- */
+
 pn_status pn_cache_keep(pn_cache *c, const pn_seq *seq, const int32_t *ids, pn_cache_kind kind,
                         pn_cache_pin *pin, pn_err *err)
 {
     PN_REQUIRE(c && seq && seq->budget == &c->budget && ids && !seq->is_broken, err);
-    (void)kind;
+    if (seq->pos == 0)
+        return PN_OK;
     int n_common;
     pn_cache_node *node = pn_tree_find(&c->root, ids, seq->pos, &n_common);
     if (node->pos < seq->pos) {
-        pn_err why = { .code = PN_ERR_LIMIT };
-        if ((pin && !has_room_to_go_on(c, seq)) || node_new(c, seq, ids, &node, &why) != PN_OK) {
-            if (why.code == PN_ERR_LIMIT) {
-                c->stats.n_refused++;
-                return PN_OK;
-            }
-            return pn_fail(err, why.code, "%s", why.msg);
+        pn_err why = { 0 };
+        const pn_status st = add_border(c, seq, ids, pin != NULL, &node, &why);
+        if (st == PN_ERR_LIMIT) {
+            c->stats.n_refused++;
+            return PN_OK;
         }
-        pn_tree_insert(&c->root, node);
-        c->stats.n_borders++;
-        c->stats.n_kept++;
+        if (st != PN_OK)
+            return pn_fail(err, st, "%s", why.msg);
     }
-    if (node != &c->root)
-        use(c, node);
+    use(c, node);
+    node->is_turn |= kind == PN_CACHE_TURN;
+    save(c, node);
     if (pin)
         move_pin(c, pin, node);
     return PN_OK;
 }
+
+/* --- what there is ---------------------------------------------------------------------------- */
 
 void pn_cache_get_stats(const pn_cache *c, pn_cache_stats *stats)
 {
     *stats = c->stats;
     stats->ram_bytes = atomic_load(&c->budget.used);
     stats->ram_limit = c->budget.limit;
+    if (c->store)
+        pn_store_get_stats(c->store, &stats->disk);
+}
+
+pn_store *pn_cache_store(pn_cache *c)
+{
+    return c->store;
 }

@@ -13,7 +13,7 @@
 #ifndef PN_ENGINE_CACHE_H
 #define PN_ENGINE_CACHE_H
 
-#include "models/model.h"
+#include "engine/store.h"
 
 typedef struct pn_cache pn_cache;
 typedef struct pn_cache_node pn_cache_node;
@@ -102,13 +102,16 @@ size_t pn_cache_plan(int pos0, int n, const int *turns, size_t n_turn,
                      pn_cache_border borders[PN_CACHE_MAX_PLAN]);
 
 typedef struct pn_cache_stats {
-    size_t ram_bytes, ram_limit;   /* live and kept */
-    size_t n_borders;              /* in memory */
-    uint64_t n_restored, n_missed; /* restores that found a border, that found none */
-    uint64_t n_from_disk;          /* of n_restored */
-    uint64_t n_asked_tokens, n_hit_tokens;
+    size_t ram_bytes, ram_limit;           /* live and kept */
+    size_t n_borders;                      /* in memory */
+    uint64_t n_restored, n_missed;         /* restores that found a border, that found none */
+    uint64_t n_from_disk;                  /* of n_restored */
+    uint64_t n_asked_tokens, n_hit_tokens; /* of prompts; of these, not computed again */
     uint64_t n_kept, n_evicted, n_refused; /* borders; refused: no room */
+    pn_store_stats disk;                   /* zeros without a folder */
 } pn_cache_stats;
 void pn_cache_get_stats(const pn_cache *cache, pn_cache_stats *stats);
+/* The folder; NULL: none. */
+pn_store *pn_cache_store(pn_cache *cache);
 
 #endif

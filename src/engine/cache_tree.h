@@ -15,7 +15,7 @@ struct pn_cache_node {
     pn_snapshot *snapshot;                /* at pos */
     uint64_t used_at;                     /* the cache's clock */
     int n_pin;
-    bool is_saved; /* given to the store */
+    bool is_turn; /* belongs on disk, too */
 };
 
 /* What a node needs beside its blocks. */

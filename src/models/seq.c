@@ -135,32 +135,39 @@ pn_status pn_seq_reserve(pn_seq *seq, int n_tok, pn_err *err)
 
 /* --- snapshots -------------------------------------------------------------------------------- */
 
+pn_status pn_snapshot_copy(const pn_snapshot *of, pn_snapshot **copy, pn_err *err)
+{
+    pn_snapshot *const s = pn_calloc(1, sizeof *s);
+    pn_block **const pages = pn_calloc((size_t)of->n_page, sizeof *pages);
+    if (!s || !pages) {
+        pn_free(s);
+        pn_free(pages);
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for a snapshot");
+    }
+    for (int i = 0; i < of->n_page; i++)
+        pages[i] = pn_block_ref(of->pages[i]);
+    pn_block_ref(of->rec);
+    *s = *of;
+    s->pages = pages;
+    *copy = s;
+    return PN_OK;
+}
+
 pn_status pn_snapshot_new(const pn_seq *seq, pn_snapshot **snapshot, pn_err *err)
 {
     PN_REQUIRE(seq && snapshot, err);
     if (seq->is_broken || seq->pos == 0)
         return pn_fail(err, PN_ERR_ARG, "a snapshot of a sequence that %s",
                        seq->is_broken ? "was left half advanced" : "holds nothing");
-    const int n_page = pn_seq_n_page(seq->pos);
-    pn_snapshot *const s = pn_calloc(1, sizeof *s);
-    pn_block **const pages = pn_calloc((size_t)n_page, sizeof *pages);
-    if (!s || !pages) {
-        pn_free(s);
-        pn_free(pages);
-        return pn_fail(err, PN_ERR_NOMEM, "no memory for a snapshot");
-    }
-    for (int i = 0; i < n_page; i++)
-        pages[i] = pn_block_ref(seq->pages[i]);
-    *s = (pn_snapshot){
+    const pn_snapshot view = {
         .layout = seq->layout,
         .kv_type = seq->kv_type,
         .pos = seq->pos,
-        .rec = pn_block_ref(seq->rec),
-        .pages = pages,
-        .n_page = n_page,
+        .rec = seq->rec,
+        .pages = seq->pages,
+        .n_page = pn_seq_n_page(seq->pos),
     };
-    *snapshot = s;
-    return PN_OK;
+    return pn_snapshot_copy(&view, snapshot, err);
 }
 
 void pn_snapshot_free(pn_snapshot *s)
@@ -179,7 +186,8 @@ int pn_snapshot_pos(const pn_snapshot *s)
     return s->pos;
 }
 
-pn_status pn_seq_rewind(pn_seq *seq, const pn_snapshot *s, pn_err *err)
+/* The first n_page pages of a snapshot. */
+static pn_status take_pages(pn_seq *seq, const pn_snapshot *s, int n_page, pn_err *err)
 {
     PN_REQUIRE(seq && s && seq->layout == s->layout, err);
     if (seq->kv_type != s->kv_type)
@@ -187,17 +195,34 @@ pn_status pn_seq_rewind(pn_seq *seq, const pn_snapshot *s, pn_err *err)
     if (s->pos > seq->n_ctx)
         return pn_fail(err, PN_ERR_LIMIT, "a snapshot of %d tokens does not fit a context of %d",
                        s->pos, seq->n_ctx);
-    pn_block_ref(s->rec);
-    pn_block_unref(seq->rec);
-    set_rec(seq, s->rec);
-    for (int i = 0; i < s->n_page; i++) {
+    for (int i = 0; i < n_page; i++) {
         pn_block_ref(s->pages[i]);
         if (i < seq->n_page)
             pn_block_unref(seq->pages[i]);
         set_page(seq, i, s->pages[i]);
     }
+    return PN_OK;
+}
+
+pn_status pn_seq_rewind(pn_seq *seq, const pn_snapshot *s, pn_err *err)
+{
+    PN_TRY(take_pages(seq, s, s->n_page, err));
+    pn_block_ref(s->rec);
+    pn_block_unref(seq->rec);
+    set_rec(seq, s->rec);
     seq->pos = s->pos;
     seq->is_broken = false;
+    return PN_OK;
+}
+
+pn_status pn_seq_rewind_pages(pn_seq *seq, const pn_snapshot *s, pn_err *err)
+{
+    const int n_full = s->pos / PN_KV_CHUNK;
+    PN_TRY(take_pages(seq, s, n_full, err));
+    pn_block_unref(seq->rec);
+    set_rec(seq, NULL);
+    seq->pos = n_full * PN_KV_CHUNK;
+    seq->is_broken = true;
     return PN_OK;
 }
 

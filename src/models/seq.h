@@ -79,6 +79,12 @@ void pn_seq_release(pn_seq *seq);
  * the budget, PN_ERR_NOMEM; the sequence is then unchanged but for blocks it may keep. */
 pn_status pn_seq_reserve(pn_seq *seq, int n_tok, pn_err *err);
 
+/* A second holder of the same blocks. Errors: PN_ERR_NOMEM. */
+pn_status pn_snapshot_copy(const pn_snapshot *snapshot, pn_snapshot **copy, pn_err *err);
+/* As pn_seq_rewind, with nothing but the full pages: the sequence stands at their end and has no
+ * recurrent state; who calls this fills that in. */
+pn_status pn_seq_rewind_pages(pn_seq *seq, const pn_snapshot *snapshot, pn_err *err);
+
 /* Byte offsets within every page of the K and V parts of one KV head, counted over all attention
  * layers (layout->kv_first). */
 size_t pn_seq_k_off(const pn_seq *seq, size_t i_kv);
