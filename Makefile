@@ -126,11 +126,13 @@ $(O)/tests/%: $(O)/tests/%.o $(TEST_HELP) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(LIB) -lcmocka $(LDLIBS) -o $@
 $(O)/tests/unit/test_options: $(O)/src/cli/options.o
-# These count allocations, or make them fail.
+# These count allocations and writes, hold them up or make them fail.
 wrap = $(foreach f,$(1),-Wl,--wrap=$(f))
 ALLOCS := malloc calloc realloc aligned_alloc mmap
 $(O)/tests/unit/test_no_alloc: ALL_LDFLAGS += $(call wrap,$(ALLOCS))
 $(O)/tests/unit/test_model_oom: ALL_LDFLAGS += $(call wrap,$(ALLOCS) free munmap pthread_create)
+$(O)/tests/unit/test_store: ALL_LDFLAGS += $(call wrap,pwrite)
+$(O)/tests/unit/test_store_faults: ALL_LDFLAGS += $(call wrap,pwrite openat)
 $(KERNEL_TEST): $(KERNEL_TEST_OBJ) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) $^ -lm -o $@

@@ -154,7 +154,8 @@ pn_status pn_new_file_open(int dir_fd, const char *name, pn_new_file *file, pn_e
         return pn_fail(err, PN_ERR_NOMEM, "%s: no memory for its name", name);
     }
     f.tmp_name = tmp_name.ptr;
-    f.fd = openat(dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (access("/proc/self/fd", F_OK) == 0) /* by which it is named in the end */
+        f.fd = openat(dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (f.fd < 0) {
         unlinkat(dir_fd, f.tmp_name, 0);
         f.fd =
