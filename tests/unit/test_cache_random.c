@@ -175,7 +175,7 @@ static void begin(rig *r, client *c)
     /* One from disk may stay out of memory that is short, and an earlier one is pinned. */
     const int pinned = c->pin.node ? c->pin.node->pos : 0;
     assert_true(hit.is_from_disk ? pinned <= hit.pos : pinned == hit.pos);
-    const pn_run run = { .kv_type = r->kv_type };
+    const pn_run run = { .n_threads = 1, .kv_type = r->kv_type };
     c->cold = pn_test_logits(r->model, &run, c->prompt.ids, c->prompt.n);
     c->is_active = true;
 }
@@ -287,7 +287,7 @@ static int run(const char *model, int n_state, const char *dir, int n_life, int 
     r->rng = r->prompt_rng = seed() + (uint64_t)n_state;
     r->kv_type = (pn_kv_type)(n_state % PN_KV_COUNT);
     r->model = pn_test_load(model);
-    r->ex = pn_test_exec(r->model, &(pn_run){ .n_batch = N_BATCH });
+    r->ex = pn_test_exec(r->model, &(pn_run){ .n_threads = 1, .n_batch = N_BATCH });
     r->n_vocab = (size_t)pn_test_n_vocab(r->model);
     r->y = malloc(N_BATCH * r->n_vocab * sizeof *r->y);
     assert_non_null(r->y);
