@@ -78,7 +78,8 @@ void kt_fail(kt *t, const char *fmt, ...)
 
 void kt_check_registered(kt *t)
 {
-    for (size_t off = 0; off < sizeof *t->k; off += sizeof(void *)) {
+    const size_t end = offsetof(pn_kernels, peak_i8); /* the peaks behind compute nothing */
+    for (size_t off = 0; off < end; off += sizeof(void *)) {
         if (off == offsetof(pn_kernels, isa) || off == offsetof(pn_kernels, gemm_rows))
             continue; /* what is no function; all else in the table is one */
         any_fn *const fn = slot_at(t->k, off);
