@@ -115,6 +115,16 @@ PN_INLINE __m256i factors_k(pn_type type, const uint8_t *block, __m256i sub_scal
     }
 }
 
+/* For vpshufb: word j in all places of a lane; words j and j + 1 in four each. */
+PN_INLINE __m256i word(int j)
+{
+    return _mm256_set1_epi16((short)(2 * j + ((2 * j + 1) << 8)));
+}
+PN_INLINE __m256i pair_of(int j)
+{
+    return _mm256_blend_epi32(word(j), word(j + 1), 0xcc);
+}
+
 /* One superblock of one row: isum's lanes, and imin's where the type has minima. */
 PN_INLINE __m256i dot_k(pn_type type, const uint8_t *block, const pn_q8k *x, __m256i sub_scale,
                         __m256i bsum, __m256i *imin)
@@ -122,12 +132,22 @@ PN_INLINE __m256i dot_k(pn_type type, const uint8_t *block, const pn_q8k *x, __m
     __m256i m;
     const __m256i w = factors_k(type, block, sub_scale, bsum, &m);
     __m256i acc[2] = { _mm256_setzero_si256(), _mm256_setzero_si256() };
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; j++) {
-        const __m256i w_j =
-            _mm256_shuffle_epi8(w, _mm256_set1_epi16((short)(2 * j + ((2 * j + 1) << 8))));
-        const __m256i p = mul8(type, codes_in_place_k(type, block, j), load256(x->q + 32 * j));
-        acc[j % 2] = madd16(acc[j % 2], p, w_j);
+#pragma GCC unroll 4
+    for (int j = 0; j < 8; j += 2) {
+        __m256i p[2];
+        for (int i = 0; i < 2; i++) {
+            const __m256i code = codes_in_place_k(type, block, j + i);
+            const __m256i a = load256(x->q + 32 * (j + i));
+            p[i] = HAS_DPBUSD && !place_bits(type) ? madd8(_mm256_setzero_si256(), code, a)
+                                                   : mul8(type, code, a);
+        }
+        if (HAS_DPBUSD && !place_bits(type)) { /* sums of 4, at most 4 * 63 * 127 < 2^15 */
+            const __m256i both = _mm256_packs_epi32(p[0], p[1]);
+            acc[j / 2 % 2] = madd16(acc[j / 2 % 2], both, _mm256_shuffle_epi8(w, pair_of(j)));
+        } else {
+            acc[0] = madd16(acc[0], p[0], _mm256_shuffle_epi8(w, word(j)));
+            acc[1] = madd16(acc[1], p[1], _mm256_shuffle_epi8(w, word(j + 1)));
+        }
     }
     const __m256i isum = _mm256_add_epi32(acc[0], acc[1]);
     if (!has_min(type))
