@@ -40,7 +40,15 @@ typedef struct pn_engine_opts {
     bool no_nfc;         /* prompts are not normalised */
     bool keeps_thoughts; /* thoughts that a client dropped are put back where the template has a
                             place for them (docs/CHAT.md, replay) */
-    int n_parallel;      /* most requests worked on at once, at most exec's n_batch; 0: 16 */
+    /* The state cache: prompts start from the deepest state kept of their beginning, and the memory
+     * of all sequences and kept states stays under the limit (docs/CACHE.md). */
+    size_t cache_ram_bytes;    /* 0: no cache, and no limit */
+    uint64_t cache_disk_bytes; /* of the folder */
+    const char *cache_dir;     /* kept states on disk, too; NULL: none */
+    pn_kv_type cache_kv_type;  /* of the sequences that it serves; others go without */
+    pn_log_fn *log;            /* may be NULL */
+    void *log_ctx;
+    int n_parallel; /* most requests worked on at once, at most exec's n_batch; 0: 16 */
     /* Most milliseconds between two tokens of an answer while prompts are read beside it; 0: twice
      * what they are without, so that readers get about half of the machine. */
     double gap_ms;
@@ -79,7 +87,11 @@ typedef struct pn_gen_opts {
     int n_predict;        /* most tokens to generate; negative: until the context is full */
     bool ignore_eos;      /* an end of turn is a token like others */
     bool starts_thinking; /* the prompt ends inside a think block */
-    const pn_span *stop;  /* [n_stop] stop strings; not part of the text */
+    /* Positions of the prompt, ascending, where another may part from it: where messages begin. The
+     * cache keeps states there; without them it still keeps some. [n_border], copied. */
+    const int32_t *borders;
+    size_t n_border;
+    const pn_span *stop; /* [n_stop] stop strings; not part of the text */
     size_t n_stop;
     /* Each piece of the answer as soon as it is whole UTF-8; false stops. May be NULL. */
     bool (*on_text)(void *ctx, pn_span text, bool is_thinking);

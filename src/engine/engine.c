@@ -36,6 +36,16 @@ static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
     PN_TRY(pn_replay_new(e->vocab, &replay, &e->replay, err));
     PN_TRY(pn_sampler_space_new((size_t)info.n_vocab, &e->space, err));
     PN_TRY(pn_exec_new(e->model, &opts->exec, &e->exec, err));
+    if (opts->cache_ram_bytes) {
+        const pn_cache_opts cache = { .ram_bytes = opts->cache_ram_bytes,
+                                      .kv_type = opts->cache_kv_type,
+                                      .dir = opts->cache_dir,
+                                      .disk_bytes = opts->cache_disk_bytes,
+                                      .log = opts->log,
+                                      .log_ctx = opts->log_ctx };
+        e->cache_kv_type = opts->cache_kv_type;
+        PN_TRY(pn_cache_new(e->model, &cache, &e->cache, err));
+    }
     return pn_scheduler_init(&e->scheduler, opts, pn_exec_n_batch(e->exec), err);
 }
 
@@ -62,6 +72,7 @@ void pn_engine_free(pn_engine *e)
     if (!e)
         return;
     pn_scheduler_clear(&e->scheduler);
+    pn_cache_free(e->cache);
     pn_exec_free(e->exec);
     pn_sampler_space_free(e->space);
     pn_replay_free(e->replay);

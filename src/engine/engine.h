@@ -3,6 +3,7 @@
 #define PN_ENGINE_ENGINE_H
 
 #include "chat/chat.h"
+#include "engine/cache.h"
 #include "engine/replay.h"
 #include "engine/scheduler.h"
 #include "models/model.h"
@@ -18,6 +19,8 @@ struct pn_engine {
     pn_chat_style style;
     pn_sampler_space *space;
     pn_replay *replay;
+    pn_cache *cache; /* NULL: none */
+    pn_kv_type cache_kv_type;
     int32_t think_open, think_close; /* ids of <think> and </think>, -1 where there are none */
     bool strict_content, no_nfc;
     pn_scheduler scheduler;

@@ -14,7 +14,7 @@ enum {
 /* The context that the request will have. */
 static int n_ctx_of(const pn_request_opts *o, const pn_model_info *info)
 {
-    return o->session       ? pn_seq_n_ctx(pn_session_seq(o->session))
+    return o->session       ? pn_seq_n_ctx(&o->session->seq)
            : o->state.n_ctx ? o->state.n_ctx
                             : info->n_ctx_train;
 }
@@ -34,6 +34,11 @@ static pn_status check(const pn_engine *engine, const pn_request_opts *o, pn_err
         if (o->ids[i] < 0 || o->ids[i] >= info.n_vocab)
             return pn_fail(err, PN_ERR_ARG, "token id %d at place %zu, expected 0 to %d", o->ids[i],
                            i, info.n_vocab - 1);
+    for (size_t i = 0; i < o->gen.n_border; i++)
+        if (o->gen.borders[i] < (i ? o->gen.borders[i - 1] : 0) ||
+            (size_t)o->gen.borders[i] > o->n_id)
+            return pn_fail(err, PN_ERR_ARG, "border %d at place %zu, expected ascending up to %zu",
+                           o->gen.borders[i], i, o->n_id);
     if (o->priority < -PRIORITY_MAX || o->priority > PRIORITY_MAX)
         return pn_fail(err, PN_ERR_ARG, "priority %d, expected %d to %d", o->priority,
                        -PRIORITY_MAX, PRIORITY_MAX);
@@ -51,8 +56,15 @@ static pn_status fill(pn_request *r, pn_engine *engine, const pn_request_opts *o
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a prompt of %zu tokens", opts->n_id);
     memcpy(r->prompt.ptr, opts->ids, opts->n_id * sizeof *opts->ids);
     r->prompt.len = opts->n_id;
+    const size_t n_turn = opts->gen.n_border;
+    if (n_turn && !pn_ids_reserve(&r->turns, n_turn))
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for %zu borders", n_turn);
+    if (n_turn)
+        memcpy(r->turns.ptr, opts->gen.borders, n_turn * sizeof *opts->gen.borders);
+    r->turns.len = n_turn;
     r->opts.ids = NULL;
     r->opts.gen.stop = NULL;
+    r->opts.gen.borders = NULL;
     r->session = opts->session;
     r->result.n_prompt = (int)opts->n_id;
     return PN_OK;
@@ -82,6 +94,8 @@ pn_status pn_engine_submit(pn_engine *engine, const pn_request_opts *opts, pn_re
 /* The session goes back to the caller, or away with the request. */
 static void release_session(pn_request *r)
 {
+    if (r->session && r->phase != PN_WAITING)
+        pn_session_leave(r->session);
     if (r->session)
         r->session->is_busy = false;
     if (!r->opts.session)
@@ -96,6 +110,7 @@ void pn_request_free(pn_request *r)
     if (r->phase != PN_DONE)
         pn_scheduler_remove(&r->engine->scheduler, r);
     release_session(r);
+    pn_ids_free(&r->turns);
     pn_answer_clear(&r->answer);
     pn_ids_free(&r->prompt);
     pn_free(r);
@@ -121,13 +136,6 @@ pn_status pn_request_result(const pn_request *r, pn_gen_result *result, pn_err *
 
 /* --- its end ---------------------------------------------------------------------------------- */
 
-/* A sequence that a pass left half advanced starts over. */
-static void mend(pn_session *s)
-{
-    if (s && pn_seq_is_broken(pn_session_seq(s)))
-        pn_session_reset(s);
-}
-
 static void finish(pn_request *r)
 {
     const double now = pn_now_s();
@@ -136,9 +144,8 @@ static void finish(pn_request *r)
         r->result.decode_s = r->read_s > 0 ? now - r->read_s : 0;
     }
     pn_scheduler_remove(&r->engine->scheduler, r);
-    r->phase = PN_DONE;
-    mend(r->session);
     release_session(r);
+    r->phase = PN_DONE;
     if (r->opts.on_done)
         r->opts.on_done(r->opts.gen.ctx, r);
 }
@@ -187,7 +194,7 @@ static void tell_progress(pn_request *r, uint64_t n_read)
 static void write_next(pn_request *r)
 {
     pn_session *const s = r->session;
-    const pn_seq *const seq = pn_session_seq(s);
+    const pn_seq *const seq = &s->seq;
     bool is_done = false;
     pn_err err = { 0 };
     r->phase = PN_WRITING;
@@ -204,28 +211,51 @@ static void write_next(pn_request *r)
         pn_request_end(r, PN_FINISH_LENGTH);
 }
 
+static bool is_short_of_memory(pn_status st)
+{
+    return st == PN_ERR_NOMEM || st == PN_ERR_LIMIT;
+}
+
+/* Back to how it was in the queue. */
+static void let_go(pn_request *r)
+{
+    if (!r->session)
+        return;
+    pn_session_leave(r->session);
+    if (!r->opts.session) {
+        r->session->is_busy = false;
+        pn_session_free(r->session);
+        r->session = NULL;
+    }
+}
+
+/* Its sequence, at the furthest known place of the prompt, with room for a token. */
+static pn_status prepare(pn_request *r, pn_err *err)
+{
+    if (!r->session) {
+        PN_TRY(pn_session_new(r->engine, &r->opts.state, &r->session, err));
+        r->session->is_busy = true;
+    }
+    PN_TRY(pn_session_begin(r->session, &r->prompt, &r->turns, err));
+    return r->session->held.len < r->prompt.len ? pn_seq_reserve(&r->session->seq, 1, err) : PN_OK;
+}
+
 bool pn_request_begin(pn_request *r, bool may_wait)
 {
     pn_err err = { 0 };
-    if (!r->session) {
-        if (pn_session_new(r->engine, &r->opts.state, &r->session, &err) != PN_OK) {
-            if (may_wait && err.code == PN_ERR_NOMEM)
-                return false;
-            pn_request_fail(r, &err);
-            return true;
-        }
-        r->session->is_busy = true;
+    const pn_status st = prepare(r, &err);
+    if (st != PN_OK && is_short_of_memory(st) && may_wait) {
+        let_go(r);
+        return false;
     }
-    pn_session *const s = r->session;
-    const size_t n_held = s->held.len;
-    if (n_held > r->prompt.len ||
-        (n_held && memcmp(s->held.ptr, r->prompt.ptr, n_held * sizeof *s->held.ptr) != 0) ||
-        (n_held == r->prompt.len && !s->has_logits))
-        pn_session_reset(s); /* a recurrent state cannot be taken back */
-    r->result.n_cached = (int)s->held.len;
     r->begun_s = pn_now_s();
     r->phase = PN_READING;
-    if (s->held.len == r->prompt.len) {
+    if (st != PN_OK) {
+        pn_request_fail(r, &err);
+        return true;
+    }
+    r->result.n_cached = (int)r->session->held.len;
+    if (r->session->held.len == r->prompt.len) {
         r->read_s = r->begun_s;
         tell_progress(r, r->prompt.len);
         write_next(r);
@@ -235,31 +265,26 @@ bool pn_request_begin(pn_request *r, bool may_wait)
 
 int pn_request_n_left(const pn_request *r)
 {
-    return r->phase == PN_READING ? (int)(r->prompt.len - r->session->held.len) : 1;
+    return r->phase == PN_READING ? (int)pn_session_room(r->session, &r->prompt) : 1;
 }
 
 bool pn_request_part(pn_request *r, pn_part *part)
 {
     pn_session *const s = r->session;
     const bool is_reading = r->phase == PN_READING;
-    pn_err err = { 0 };
     r->n_asked = 0;
     r->is_stopped = false;
-    if (!pn_ids_reserve(&s->held, (size_t)r->n_now))
-        pn_fail(&err, PN_ERR_NOMEM, "no memory for %d more tokens", r->n_now);
-    else
-        pn_seq_reserve(pn_session_seq(s), r->n_now, &err);
-    if (err.code != PN_OK) {
+    if (pn_session_reserve(s, (size_t)r->n_now, r->n_now >= PN_REQUEST_LONG_PIECE, &r->err) !=
+        PN_OK) {
         r->n_now = 0;
-        pn_request_fail(r, &err);
         return false;
     }
     *part = (pn_part){
-        .seq = pn_session_seq(s),
+        .seq = &s->seq,
         .tokens = is_reading ? r->prompt.ptr + s->held.len : &r->next,
         .n_tok = r->n_now,
         .logits = s->logits,
-        .n_logits = r->n_now == pn_request_n_left(r),
+        .n_logits = !is_reading || s->held.len + (size_t)r->n_now == r->prompt.len,
     };
     return true;
 }
@@ -284,15 +309,15 @@ void pn_request_advance(pn_request *r, pn_status st, const pn_err *err)
         return;
     }
     const bool is_one_parts_fault = st == PN_ERR_CANCELLED || st == PN_ERR_NUMERIC;
-    if (st != PN_OK && (!is_one_parts_fault || pn_seq_is_broken(pn_session_seq(s)))) {
+    if (st != PN_OK && (!is_one_parts_fault || pn_seq_is_broken(&s->seq))) {
         pn_request_fail(r, err);
         return;
     }
-    const int32_t *const fed = r->phase == PN_READING ? r->prompt.ptr + s->held.len : &r->next;
-    memcpy(s->held.ptr + s->held.len, fed, (size_t)r->n_now * sizeof *fed);
-    s->held.len += (size_t)r->n_now;
-    s->has_logits = r->phase == PN_WRITING || s->held.len == r->prompt.len;
-    if (r->phase == PN_READING) {
+    const bool is_answer = r->phase == PN_WRITING;
+    pn_session_take(s, is_answer ? &r->next : r->prompt.ptr + s->held.len, (size_t)r->n_now,
+                    is_answer);
+    s->has_logits = is_answer || s->held.len == r->prompt.len;
+    if (!is_answer) {
         tell_progress(r, s->held.len);
         if (s->has_logits)
             r->read_s = pn_now_s();

@@ -21,8 +21,8 @@ struct pn_request {
     pn_request *next_in_list; /* of the scheduler's queue, or of those at work */
     pn_phase phase;
     pn_request_opts opts; /* ids and stop strings apart, whose copies are below */
-    pn_ids prompt;
-    pn_session *session; /* the caller's, or its own from pn_request_begin on */
+    pn_ids prompt, turns; /* the prompt; where messages of it begin */
+    pn_session *session;  /* the caller's, or its own from pn_request_begin on */
     pn_answer answer;
     atomic_bool is_cancelled; /* set by any thread */
     int32_t next;             /* token chosen, not fed yet */
@@ -49,9 +49,10 @@ enum {
  * May end it at once. False when memory is short for now: it stays where it is. */
 bool pn_request_begin(pn_request *r, bool may_wait);
 
-/* Tokens it can feed in the next pass: what is left of the prompt, or one. */
+/* Tokens it can feed in the next pass: of the prompt up to the next state to keep, or one. */
 int pn_request_n_left(const pn_request *r);
-/* The part for n_now tokens. Errors, which end the request: its sequence has no room. */
+/* The part for n_now tokens. False when memory is short, with the reason in r->err; the request is
+ * then as before. */
 bool pn_request_part(pn_request *r, pn_part *part);
 /* Asked before each layer of the pass: whether it is to leave. Tells the caller's progress. */
 bool pn_request_leaves(pn_request *r);

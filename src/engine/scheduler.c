@@ -144,12 +144,18 @@ static void run_pass(pn_engine *e)
     pn_scheduler *const s = &e->scheduler;
     int n_writer, n_room;
     const int n_read = share_out(s, &n_writer, &n_room);
+    pn_request *lacking = NULL;
     s->n_part = 0;
-    for (pn_request *r = s->working, *next; r; r = next) {
-        next = r->next_in_list;
-        if (r->n_now && pn_request_part(r, &s->parts[s->n_part]))
+    for (pn_request *r = s->working; r; r = r->next_in_list) {
+        if (!r->n_now)
+            continue;
+        if (pn_request_part(r, &s->parts[s->n_part]))
             s->part_of[s->n_part++] = r;
+        else
+            lacking = r; /* memory is short: it waits while others go on */
     }
+    if (!s->n_part && lacking)
+        pn_request_fail(lacking, &lacking->err); /* the last to come gives way */
     if (!s->n_part)
         return;
     const pn_batch batch = {

@@ -5,31 +5,37 @@
 
 #include "base/mem.h"
 
+#include <string.h>
+
 /* --- sessions --------------------------------------------------------------------------------- */
+
+static pn_status fill(pn_session *s, pn_engine *engine, const pn_state_opts *opts, pn_err *err)
+{
+    int n_ctx = 0;
+    s->engine = engine;
+    PN_TRY(pn_model_n_ctx(engine->model, opts->n_ctx, &n_ctx, err));
+    s->logits = pn_alloc_aligned((size_t)engine->model->info.n_vocab * sizeof(float));
+    if (!s->logits)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for a session");
+    if (engine->cache && engine->cache_kv_type == opts->kv_type) {
+        s->cache = engine->cache;
+        return pn_cache_seq_init(s->cache, &s->seq, n_ctx, err);
+    }
+    return pn_seq_init(&s->seq, &engine->model->layout, opts->kv_type, n_ctx, NULL, err);
+}
 
 pn_status pn_session_new(pn_engine *engine, const pn_state_opts *opts, pn_session **session,
                          pn_err *err)
 {
+    static const pn_state_opts none;
     PN_REQUIRE(engine && session, err);
     pn_session *const s = pn_calloc(1, sizeof *s);
     if (!s)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a session");
-    s->engine = engine;
-    pn_model_info info;
-    pn_model_get_info(engine->model, &info);
-    pn_state_opts o = opts ? *opts : (pn_state_opts){ 0 };
-    pn_err state_err = { 0 };
-    o.err = &state_err;
-    s->logits = pn_alloc_aligned((size_t)info.n_vocab * sizeof(float));
-    s->state = s->logits ? pn_state_new(engine->model, &o) : NULL;
-    if (!s->state) {
-        const bool has_logits = s->logits != NULL;
+    const pn_status st = fill(s, engine, opts ? opts : &none, err);
+    if (st != PN_OK) {
         pn_session_free(s);
-        if (!has_logits)
-            return pn_fail(err, PN_ERR_NOMEM, "no memory for a session");
-        if (err)
-            *err = state_err;
-        return state_err.code;
+        return st;
     }
     *session = s;
     return PN_OK;
@@ -40,7 +46,9 @@ void pn_session_free(pn_session *s)
     if (!s)
         return;
     PN_ASSERT(!s->is_busy);
-    pn_state_free(s->state);
+    pn_snapshot_free(s->mark);
+    if (s->seq.layout)
+        pn_seq_clear(&s->seq);
     pn_free(s->logits);
     pn_ids_free(&s->held);
     pn_free(s);
@@ -48,9 +56,105 @@ void pn_session_free(pn_session *s)
 
 void pn_session_reset(pn_session *s)
 {
-    pn_state_reset(s->state);
+    pn_seq_reset(&s->seq);
     s->held.len = 0;
     s->has_logits = false;
+}
+
+/* --- the cache -------------------------------------------------------------------------------- */
+
+static bool holds_prefix(const pn_session *s, const pn_ids *prompt)
+{
+    const size_t n = s->held.len;
+    return n && n <= prompt->len && (n < prompt->len || s->has_logits) &&
+           memcmp(s->held.ptr, prompt->ptr, n * sizeof *prompt->ptr) == 0;
+}
+
+static pn_status restore(pn_session *s, const pn_ids *prompt, pn_err *err)
+{
+    pn_cache_hit hit;
+    if (!pn_ids_reserve(&s->held, prompt->len))
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for %zu tokens", prompt->len);
+    PN_TRY(pn_cache_restore(s->cache, &s->seq, prompt->ptr, (int)prompt->len, &s->pin, &hit, err));
+    s->held.len = (size_t)hit.pos;
+    memcpy(s->held.ptr, prompt->ptr, s->held.len * sizeof *prompt->ptr);
+    return PN_OK;
+}
+
+pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *turns, pn_err *err)
+{
+    s->n_border = s->i_border = 0;
+    if (!holds_prefix(s, prompt)) {
+        pn_session_reset(s); /* a recurrent state cannot be taken back */
+        if (s->cache)
+            PN_TRY(restore(s, prompt, err));
+    }
+    s->kept = s->held.len;
+    if (s->cache)
+        s->n_border =
+            pn_cache_plan((int)s->held.len, (int)prompt->len, turns->ptr, turns->len, s->borders);
+    return PN_OK;
+}
+
+size_t pn_session_room(const pn_session *s, const pn_ids *prompt)
+{
+    const size_t end =
+        s->i_border < s->n_border ? (size_t)s->borders[s->i_border].pos : prompt->len;
+    return end - s->held.len;
+}
+
+/* What cannot be kept is only missed later. */
+static void keep(pn_session *s, pn_cache_kind kind, pn_cache_pin *pin)
+{
+    if (!s->cache || !s->held.len || s->kept == s->held.len)
+        return;
+    pn_cache_keep(s->cache, &s->seq, s->held.ptr, kind, pin, NULL);
+    s->kept = s->held.len;
+}
+
+pn_status pn_session_reserve(pn_session *s, size_t n, bool keeps_mark, pn_err *err)
+{
+    if (!pn_ids_reserve(&s->held, n))
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for %zu more tokens", n);
+    if (keeps_mark && s->held.len && pn_snapshot_new(&s->seq, &s->mark, NULL) != PN_OK)
+        s->mark = NULL;
+    if (s->mark && pn_seq_reserve(&s->seq, (int)n, NULL) == PN_OK)
+        return PN_OK;
+    pn_snapshot_free(s->mark); /* no room for the copy that it asks for */
+    s->mark = NULL;
+    return pn_seq_reserve(&s->seq, (int)n, err);
+}
+
+void pn_session_take(pn_session *s, const int32_t *ids, size_t n, bool is_answer)
+{
+    pn_snapshot_free(s->mark);
+    s->mark = NULL;
+    memcpy(s->held.ptr + s->held.len, ids, n * sizeof *ids);
+    s->held.len += n;
+    if (s->i_border < s->n_border && (size_t)s->borders[s->i_border].pos == s->held.len)
+        keep(s, s->borders[s->i_border++].kind, &s->pin);
+    else if (is_answer && s->held.len >= s->kept + PN_SESSION_STRIDE)
+        keep(s, PN_CACHE_STEP, &s->pin);
+}
+
+void pn_session_mend(pn_session *s)
+{
+    if (pn_seq_is_broken(&s->seq)) {
+        if (s->mark && pn_seq_rewind(&s->seq, s->mark, NULL) == PN_OK)
+            s->has_logits = false; /* held ends where the mark stands: a pass adds ids at its end */
+        else
+            pn_session_reset(s);
+    }
+    pn_snapshot_free(s->mark);
+    s->mark = NULL;
+}
+
+void pn_session_leave(pn_session *s)
+{
+    pn_session_mend(s);
+    keep(s, PN_CACHE_TURN, NULL);
+    if (s->cache)
+        pn_cache_release(s->cache, &s->pin);
 }
 
 /* --- one answer ------------------------------------------------------------------------------- */

@@ -44,6 +44,10 @@ struct pn_model {
 
 const pn_gguf *pn_model_file(const pn_model *model);
 
+/* The context that a sequence gets which asks for n_ctx positions (0: all that the model has).
+ * Errors: PN_ERR_ARG when the model has fewer. */
+pn_status pn_model_n_ctx(const pn_model *model, int asked, int *n_ctx, pn_err *err);
+
 /* What n_batch and n_threads would need, without making them. Errors as pn_exec_new. */
 pn_status pn_model_plan(const pn_model *model, const pn_exec_opts *opts, pn_kv_type kv_type,
                         pn_plan *plan, pn_err *err);

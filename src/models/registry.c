@@ -91,16 +91,23 @@ pn_forward_fn *pn_get_forward_fn(const pn_model *model)
     return model->ops->forward;
 }
 
+pn_status pn_model_n_ctx(const pn_model *model, int asked, int *n_ctx, pn_err *err)
+{
+    const int most = model->info.n_ctx_train;
+    if (asked < 0 || asked > most)
+        return pn_fail(err, PN_ERR_ARG, "context of %d tokens: expected 1 to the model's %d", asked,
+                       most);
+    *n_ctx = asked ? asked : most;
+    return PN_OK;
+}
+
 pn_state *pn_state_new(const pn_model *model, const pn_state_opts *opts)
 {
     static const pn_state_opts none;
     opts = opts ? opts : &none;
-    const int n_ctx = opts->n_ctx ? opts->n_ctx : model->info.n_ctx_train;
-    if (n_ctx < 1 || n_ctx > model->info.n_ctx_train) {
-        pn_fail(opts->err, PN_ERR_ARG, "context of %d tokens: expected 1 to the model's %d", n_ctx,
-                model->info.n_ctx_train);
+    int n_ctx = 0;
+    if (pn_model_n_ctx(model, opts->n_ctx, &n_ctx, opts->err) != PN_OK)
         return NULL;
-    }
     pn_state *const state = pn_calloc(1, sizeof *state);
     if (!state) {
         pn_fail(opts->err, PN_ERR_NOMEM, "no memory for a state");

@@ -1,0 +1,500 @@
+/* Requests worked on together: each one's tokens are those that it has alone, whoever comes, goes,
+ * is cancelled or fails beside it. The bundled model. */
+
+#include "support/check.h"
+#include "support/model_run.h"
+
+#include "engine/request.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    N_REQ = 7,
+    N_VOCAB_ASKED = 4000
+};
+
+/* Of differing lengths, some beyond a page, some with a common beginning. */
+static const int n_prompt[N_REQ] = { 5, 150, 40, 290, 1, 150, 60 };
+static const int n_predict[N_REQ] = { 30, 12, 40, 3, 25, 20, 0 };
+
+typedef struct client {
+    char text[4096];
+    size_t len;
+    int n_done, n_asked, stop_at, say_no_at, n_pieces;
+    double order; /* of its end among all */
+    pn_request *r;
+} client;
+
+typedef struct setup {
+    pn_model *m;
+    pn_engine *e;
+    int32_t *ids[N_REQ];
+    client alone[N_REQ]; /* what each gives by itself */
+    pn_gen_result result[N_REQ];
+} setup;
+
+static int n_ended;
+
+static bool hear(void *ctx, pn_span piece, bool is_thinking)
+{
+    client *const c = ctx;
+    (void)is_thinking;
+    assert_in_range(c->len + piece.len, 1, sizeof c->text);
+    memcpy(c->text + c->len, piece.ptr, piece.len);
+    c->len += piece.len;
+    return ++c->n_pieces != c->say_no_at;
+}
+
+static bool stop(void *ctx)
+{
+    client *const c = ctx;
+    return ++c->n_asked == c->stop_at;
+}
+
+static void done(void *ctx, pn_request *r)
+{
+    client *const c = ctx;
+    assert_ptr_equal(c->r, r);
+    assert_true(pn_request_is_done(r));
+    c->n_done++;
+    c->order = n_ended++;
+}
+
+static pn_engine *engine_new(const pn_model *m, pn_engine_opts opts)
+{
+    pn_err err = { 0 };
+    pn_engine *e;
+    opts.exec.n_threads = 2;
+    if (pn_engine_new(m, &opts, &e, &err) != PN_OK)
+        fail_msg("%s", err.msg);
+    return e;
+}
+
+static pn_request_opts request_opts(const setup *t, int i, client *c)
+{
+    return (pn_request_opts){
+        .ids = t->ids[i],
+        .n_id = (size_t)n_prompt[i],
+        .state = { .n_ctx = 400 },
+        .gen = { .n_predict = n_predict[i],
+                 .ignore_eos = true,
+                 .sampler = { .temperature = i % 2 ? 0.8f : 0, .top_k = 40, .seed = (uint64_t)i },
+                 .on_text = hear,
+                 .should_stop = stop,
+                 .ctx = c },
+        .on_done = done,
+    };
+}
+
+static void submit(setup *t, const pn_request_opts *o)
+{
+    pn_err err = { 0 };
+    client *const c = o->gen.ctx;
+    if (pn_engine_submit(t->e, o, &c->r, &err) != PN_OK)
+        fail_msg("%s", err.msg);
+}
+
+static void run_all(setup *t)
+{
+    for (int i = 0; pn_engine_step(t->e); i++)
+        assert_in_range(i, 0, 20000);
+}
+
+static setup setup_open(pn_engine_opts opts)
+{
+    setup t = { .m = pn_test_load(pn_test_tiny("Q4_K_M")) };
+    for (int i = 0; i < N_REQ; i++) {
+        t.ids[i] = calloc((size_t)n_prompt[i], sizeof *t.ids[i]);
+        assert_non_null(t.ids[i]);
+        for (int j = 0; j < n_prompt[i]; j++) /* 1 and 5 part after 100 tokens */
+            t.ids[i][j] = (j * 37 + (i == 5 && j < 100 ? 1 : i) * 977) % N_VOCAB_ASKED;
+    }
+    t.e = engine_new(t.m, (pn_engine_opts){ 0 });
+    for (int i = 0; i < N_REQ; i++) {
+        const pn_request_opts o = request_opts(&t, i, &t.alone[i]);
+        submit(&t, &o);
+        run_all(&t);
+        assert_int_equal(pn_request_result(t.alone[i].r, &t.result[i], NULL), PN_OK);
+        assert_int_equal(t.result[i].n_generated, n_predict[i]);
+        pn_request_free(t.alone[i].r);
+    }
+    pn_engine_free(t.e);
+    t.e = engine_new(t.m, opts);
+    return t;
+}
+
+static void setup_close(setup *t)
+{
+    for (int i = 0; i < N_REQ; i++)
+        free(t->ids[i]);
+    pn_engine_free(t->e);
+    pn_model_free(t->m);
+}
+
+static void check_same(const setup *t, int i, const client *c)
+{
+    pn_gen_result r;
+    pn_err err = { 0 };
+    if (pn_request_result(c->r, &r, &err) != PN_OK)
+        fail_msg("request %d: %s", i, err.msg);
+    assert_int_equal(c->n_done, 1);
+    assert_int_equal(r.finish, t->result[i].finish);
+    assert_int_equal(r.n_generated, t->result[i].n_generated);
+    assert_int_equal(c->len, t->alone[i].len);
+    assert_memory_equal(c->text, t->alone[i].text, c->len);
+}
+
+/* All at once, in fewer places than requests, in passes of few tokens, with and without a cache. */
+static void test_together(void **state)
+{
+    (void)state;
+    static const pn_engine_opts all[] = {
+        { .n_parallel = 16 },
+        { .n_parallel = 3, .exec = { .n_batch = 7 } },
+        { .n_parallel = 1 },
+        { .n_parallel = 16, .gap_ms = 0.001 },
+        { .n_parallel = 4, .cache_ram_bytes = 64 << 20 },
+        { .exec = { .n_batch = 1 } },
+    };
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        setup t = setup_open(all[k]);
+        client c[N_REQ] = { 0 };
+        for (int i = 0; i < N_REQ; i++) {
+            const pn_request_opts o = request_opts(&t, i, &c[i]);
+            submit(&t, &o);
+        }
+        run_all(&t);
+        for (int i = 0; i < N_REQ; i++) {
+            check_same(&t, i, &c[i]);
+            pn_request_free(c[i].r);
+        }
+        setup_close(&t);
+    }
+}
+
+/* One comes every few passes, others leave between: by count, by the caller's no, by a cancel at
+ * any place, by being freed. Those who stay have their texts, those who leave a beginning of it. */
+static void test_join_and_leave(void **state)
+{
+    (void)state;
+    setup t = setup_open((pn_engine_opts){ .n_parallel = 5, .exec = { .n_batch = 32 } });
+    for (int leaves = 0; leaves < N_REQ; leaves++)
+        for (int how = 0; how < 4; how++)
+            for (int when = 1; when < 12; when += 4) {
+                client c[N_REQ] = { 0 };
+                c[leaves].stop_at = how == 0 ? when : 0;
+                c[leaves].say_no_at = how == 1 ? when : 0;
+                int n_step = 0;
+                for (int i = 0; i < N_REQ; i++) {
+                    const pn_request_opts o = request_opts(&t, i, &c[i]);
+                    submit(&t, &o);
+                    pn_engine_step(t.e);
+                    if (how == 2 && i >= leaves && n_step++ == when)
+                        pn_request_cancel(c[leaves].r);
+                }
+                if (how == 3) {
+                    pn_request_free(c[leaves].r);
+                    c[leaves].r = NULL;
+                }
+                run_all(&t);
+                for (int i = 0; i < N_REQ; i++) {
+                    if (i != leaves) {
+                        check_same(&t, i, &c[i]);
+                    } else if (c[i].r) {
+                        pn_gen_result r;
+                        assert_int_equal(pn_request_result(c[i].r, &r, NULL), PN_OK);
+                        assert_int_equal(c[i].n_done, 1);
+                        assert_in_range(c[i].len, 0, t.alone[i].len);
+                        assert_memory_equal(c[i].text, t.alone[i].text, c[i].len);
+                        if (how == 0 && r.n_generated < n_predict[i])
+                            assert_int_equal(r.finish, PN_FINISH_CALLER);
+                    }
+                    pn_request_free(c[i].r);
+                }
+            }
+    setup_close(&t);
+}
+
+/* Damage to one sequence and a prompt of tokens without room end those requests, with a reason;
+ * beside them all goes on. A full context is no error: it ends with `length`. */
+static void test_errors_stay_alone(void **state)
+{
+    (void)state;
+    setup t = setup_open((pn_engine_opts){ 0 });
+    client c[N_REQ] = { 0 };
+    for (int i = 0; i < N_REQ; i++) {
+        pn_request_opts o = request_opts(&t, i, &c[i]);
+        if (i == 2)
+            o.state.n_ctx = n_prompt[2] + 4;
+        submit(&t, &o);
+    }
+    for (int i = 0; i < 4; i++)
+        pn_engine_step(t.e);
+    pn_session *const s = c[0].r->session;
+    assert_non_null(s);
+    s->seq.state[1] = NAN;
+    run_all(&t);
+
+    pn_gen_result r;
+    pn_err err = { 0 };
+    assert_int_equal(pn_request_result(c[0].r, &r, &err), PN_ERR_NUMERIC);
+    assert_non_null(strstr(err.msg, "NaN"));
+    assert_int_equal(c[0].n_done, 1);
+    assert_int_equal(pn_request_result(c[2].r, &r, &err), PN_OK);
+    assert_int_equal(r.finish, PN_FINISH_LENGTH);
+    assert_int_equal(r.n_generated, 5); /* the last one is not fed */
+    assert_memory_equal(c[2].text, t.alone[2].text, c[2].len);
+    for (int i = 0; i < N_REQ; i++) {
+        if (i != 0 && i != 2)
+            check_same(&t, i, &c[i]);
+        pn_request_free(c[i].r);
+    }
+    setup_close(&t);
+}
+
+/* With room for one, the queue is by priority, then by arrival. Among the prompts being read, a
+ * higher priority reads faster, and nobody waits for ever. */
+static void test_priorities(void **state)
+{
+    (void)state;
+    setup t = setup_open((pn_engine_opts){ .n_parallel = 1 });
+    static const int priority[N_REQ] = { 0, -3, 2, 0, 8, -8, 2 };
+    static const int place[N_REQ] = { 3, 5, 1, 4, 0, 6, 2 };
+    client c[N_REQ] = { 0 };
+    n_ended = 0;
+    for (int i = 0; i < N_REQ; i++) {
+        pn_request_opts o = request_opts(&t, i, &c[i]);
+        o.priority = priority[i];
+        submit(&t, &o);
+    }
+    run_all(&t);
+    for (int i = 0; i < N_REQ; i++) {
+        check_same(&t, i, &c[i]);
+        assert_int_equal(c[i].order, place[i]);
+        pn_request_free(c[i].r);
+    }
+    setup_close(&t);
+
+    /* Three prompts of 290 tokens in passes of 56: shares of 1, 2 and 4 in 7. */
+    t = setup_open((pn_engine_opts){ .exec = { .n_batch = 112 } });
+    client d[3] = { 0 };
+    for (int i = 0; i < 3; i++) {
+        pn_request_opts o = request_opts(&t, 3, &d[i]);
+        o.priority = i;
+        submit(&t, &o);
+    }
+    pn_engine_step(t.e);
+    assert_int_equal(d[0].r->session->held.len, 16);
+    assert_int_equal(d[1].r->session->held.len, 32);
+    assert_int_equal(d[2].r->session->held.len, 64);
+    run_all(&t);
+    for (int i = 0; i < 3; i++) {
+        check_same(&t, 3, &d[i]);
+        pn_request_free(d[i].r);
+    }
+    setup_close(&t);
+}
+
+/* What a request's session holds is continued, as by pn_stream; while it runs no other may have
+ * it. */
+static void test_sessions(void **state)
+{
+    (void)state;
+    setup t = setup_open((pn_engine_opts){ 0 });
+    pn_session *s;
+    pn_err err = { 0 };
+    assert_int_equal(pn_session_new(t.e, &(pn_state_opts){ .n_ctx = 400 }, &s, &err), PN_OK);
+    client a = { 0 }, b = { 0 };
+    pn_request_opts o = request_opts(&t, 1, &a);
+    o.session = s;
+    submit(&t, &o);
+    assert_int_equal(pn_engine_submit(t.e, &o, &b.r, &err), PN_ERR_ARG);
+    assert_non_null(strstr(err.msg, "busy"));
+    run_all(&t);
+    check_same(&t, 1, &a);
+    pn_request_free(a.r);
+    assert_int_equal(s->held.len, n_prompt[1] + n_predict[1] - 1);
+
+    /* The same conversation goes on: only what is new is read. */
+    int32_t next[400];
+    const size_t n = s->held.len + 10;
+    memcpy(next, s->held.ptr, s->held.len * sizeof *next);
+    for (size_t i = s->held.len; i < n; i++)
+        next[i] = (int32_t)i;
+    o.gen.ctx = &b;
+    o.ids = next;
+    o.n_id = n;
+    submit(&t, &o);
+    run_all(&t);
+    pn_gen_result r;
+    assert_int_equal(pn_request_result(b.r, &r, NULL), PN_OK);
+    assert_int_equal(r.n_cached, n - 10);
+    pn_request_free(b.r);
+    pn_session_free(s);
+    setup_close(&t);
+}
+
+/* A cancel within a long piece of a prompt loses that piece alone: the state before it is kept, the
+ * retry starts there and has the same text. */
+static bool stop_in_second_piece(void *ctx)
+{
+    client *const c = ctx;
+    pn_session *const s = c->r ? c->r->session : NULL;
+    return s && s->held.len >= 300 && pn_seq_is_broken(&s->seq) && !c->n_done;
+}
+
+static void test_cancelled_prompt(void **state)
+{
+    (void)state;
+    enum {
+        N = 1000
+    };
+    setup t =
+        setup_open((pn_engine_opts){ .exec = { .n_batch = 300 }, .cache_ram_bytes = 64 << 20 });
+    int32_t *const ids = calloc(N, sizeof *ids);
+    assert_non_null(ids);
+    for (int i = 0; i < N; i++)
+        ids[i] = i * 31 % N_VOCAB_ASKED;
+    client c[3] = { 0 };
+    pn_request_opts o = request_opts(&t, 0, &c[0]);
+    o.ids = ids;
+    o.n_id = N;
+    o.state.n_ctx = 1100;
+    o.gen.should_stop = stop_in_second_piece;
+    submit(&t, &o);
+    run_all(&t);
+    pn_gen_result r;
+    assert_int_equal(pn_request_result(c[0].r, &r, NULL), PN_OK);
+    assert_int_equal(r.finish, PN_FINISH_CALLER);
+    pn_request_free(c[0].r);
+
+    o.gen.should_stop = stop;
+    o.gen.ctx = &c[1];
+    submit(&t, &o);
+    run_all(&t);
+    assert_int_equal(pn_request_result(c[1].r, &r, NULL), PN_OK);
+    assert_int_equal(r.n_cached, 300);
+    pn_request_free(c[1].r);
+    pn_engine_free(t.e);
+
+    t.e = engine_new(t.m, (pn_engine_opts){ 0 });
+    o.gen.ctx = &c[2];
+    submit(&t, &o);
+    run_all(&t);
+    pn_request_free(c[2].r);
+    assert_int_equal(c[1].len, c[2].len);
+    assert_memory_equal(c[1].text, c[2].text, c[1].len);
+    free(ids);
+    setup_close(&t);
+}
+
+/* Where memory ends, requests wait for each other instead of failing; the limit always holds. */
+static void test_short_of_memory(void **state)
+{
+    (void)state;
+    pn_model *const m = pn_test_load(pn_test_tiny("Q4_K_M"));
+    const size_t least = pn_cache_min_bytes(m, PN_KV_F16);
+    pn_model_free(m);
+    for (size_t k = 4; k < 12; k += 2) {
+        setup t = setup_open((pn_engine_opts){ .cache_ram_bytes = least + least * k / 4 });
+        client c[N_REQ] = { 0 };
+        for (int i = 0; i < N_REQ; i++) {
+            const pn_request_opts o = request_opts(&t, i, &c[i]);
+            submit(&t, &o);
+        }
+        do {
+            pn_cache_stats stats;
+            pn_cache_get_stats(t.e->cache, &stats);
+            assert_in_range(stats.ram_bytes, 0, stats.ram_limit);
+        } while (pn_engine_step(t.e));
+        for (int i = 0; i < N_REQ; i++) {
+            check_same(&t, i, &c[i]);
+            pn_request_free(c[i].r);
+        }
+        setup_close(&t);
+    }
+}
+
+/* A cancel from another thread, at whatever moment. */
+static void *cancel_soon(void *ctx)
+{
+    for (volatile int i = 0; i < 20000; i++)
+        ;
+    pn_request_cancel(ctx);
+    return NULL;
+}
+
+static void test_cancel_from_a_thread(void **state)
+{
+    (void)state;
+    setup t = setup_open((pn_engine_opts){ 0 });
+    for (int i = 0; i < N_REQ; i++) {
+        client c[2] = { 0 };
+        pn_request_opts o = request_opts(&t, i, &c[0]);
+        submit(&t, &o);
+        o = request_opts(&t, 2, &c[1]);
+        submit(&t, &o);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, cancel_soon, c[0].r), 0);
+        run_all(&t);
+        pthread_join(thread, NULL);
+        check_same(&t, 2, &c[1]);
+        assert_memory_equal(c[0].text, t.alone[i].text, c[0].len);
+        pn_request_free(c[0].r);
+        pn_request_free(c[1].r);
+    }
+    setup_close(&t);
+}
+
+/* Refused requests leave nothing behind. */
+static void test_refusals(void **state)
+{
+    (void)state;
+    setup t = setup_open((pn_engine_opts){ 0 });
+    static const int32_t ids[3] = { 1, 2, 3 }, bad[3] = { 1, -1, 3 }, back[2] = { 2, 1 },
+                         far[1] = { 4 };
+    const struct {
+        pn_request_opts o;
+        pn_status st;
+        const char *word;
+    } cases[] = {
+        { { .ids = ids, .n_id = 0 }, PN_ERR_ARG, "empty" },
+        { { .ids = bad, .n_id = 3 }, PN_ERR_ARG, "-1" },
+        { { .ids = ids, .n_id = 3, .priority = 9 }, PN_ERR_ARG, "priority 9" },
+        { { .ids = ids, .n_id = 3, .state = { .n_ctx = 2 } }, PN_ERR_LIMIT, "3 tokens" },
+        { { .ids = ids, .n_id = 3, .gen = { .borders = back, .n_border = 2 } },
+          PN_ERR_ARG,
+          "border 1" },
+        { { .ids = ids, .n_id = 3, .gen = { .borders = far, .n_border = 1 } },
+          PN_ERR_ARG,
+          "border 4" },
+        { { .ids = ids, .n_id = 3, .gen = { .sampler = { .temperature = -1 } } },
+          PN_ERR_ARG,
+          "temperature" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pn_err err = { 0 };
+        pn_request *r = NULL;
+        assert_int_equal(pn_engine_submit(t.e, &cases[i].o, &r, &err), cases[i].st);
+        if (!strstr(err.msg, cases[i].word))
+            fail_msg("\"%s\", expected %s in it", err.msg, cases[i].word);
+        assert_null(r);
+        assert_false(pn_engine_step(t.e));
+    }
+    setup_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_together),          cmocka_unit_test(test_join_and_leave),
+        cmocka_unit_test(test_errors_stay_alone), cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_sessions),          cmocka_unit_test(test_cancelled_prompt),
+        cmocka_unit_test(test_short_of_memory),   cmocka_unit_test(test_cancel_from_a_thread),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
