@@ -1,6 +1,8 @@
 /* pantheon bench: prefill and decode speed of a model on this machine, with the share of the
  * memory's measured speed that decoding reaches. Tokens are arbitrary: speed does not depend on
- * what they say, apart from which experts they choose. */
+ * what they say, apart from which experts they choose; so sequences side by side have tokens of
+ * their own, and the bytes that had to move are those of the experts really chosen. */
+#include "cli/bench.h"
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -21,7 +23,8 @@ typedef struct bench {
     int n_seq;
     float *logits;            /* [n_seq][n_vocab] */
     pn_part *parts;           /* [n_seq] */
-    int32_t *tokens;          /* [depth + p + n] */
+    int32_t *tokens;          /* [n_seq][depth + p + n] */
+    int64_t n_tok;            /* of one sequence */
     double *prefill, *decode; /* [r] tokens/s */
     double *read;             /* [r] bytes/s that memory was read at beside each round */
     pn_cli_limits limits;     /* read_bytes_s: their median */
@@ -35,13 +38,19 @@ static bool should_stop(void *ctx, int i_part)
     return pn_cli_interrupted();
 }
 
+/* Token `at` of sequence i. */
+static const int32_t *token(const bench *b, int i, int64_t at)
+{
+    return b->tokens + i * b->n_tok + at;
+}
+
 /* Feeds tokens [at, at + n) to sequence i, logits of the last. */
 static pn_status feed(bench *b, int i, int64_t at, int64_t n, pn_err *err)
 {
     const int64_t n_batch = pn_exec_n_batch(b->exec);
     while (n > 0) {
         const int64_t now = n < n_batch ? n : n_batch;
-        const pn_part part = { pn_state_seq(b->states[i]), b->tokens + at, (int)now, b->logits,
+        const pn_part part = { pn_state_seq(b->states[i]), token(b, i, at), (int)now, b->logits,
                                now == n };
         const pn_batch batch = { .parts = &part, .n_part = 1, .should_stop = should_stop };
         PN_TRY(pn_get_forward_fn(b->model)(b->exec, &batch, err));
@@ -68,7 +77,7 @@ static pn_status round_of(bench *b, double *prefill, double *decode, pn_err *err
     const double t0 = pn_now_s();
     for (int64_t k = 0; k < n; k++) {
         for (int i = 0; i < b->n_seq; i++)
-            b->parts[i] = (pn_part){ pn_state_seq(b->states[i]), b->tokens + d + p + k, 1,
+            b->parts[i] = (pn_part){ pn_state_seq(b->states[i]), token(b, i, d + p + k), 1,
                                      b->logits + (size_t)i * (size_t)b->info.n_vocab, 1 };
         const pn_batch batch = { .parts = b->parts,
                                  .n_part = b->n_seq,
@@ -80,6 +89,15 @@ static pn_status round_of(bench *b, double *prefill, double *decode, pn_err *err
     *prefill = p && prefill_s > 0 ? b->n_seq * (double)p / prefill_s : 0;
     *decode = n && decode_s > 0 ? b->n_seq * (double)n / decode_s : 0;
     return PN_OK;
+}
+
+void pn_bench_tokens(int32_t *tokens, int64_t n, int n_vocab)
+{
+    uint64_t x = 1; /* Knuth's MMIX generator: any fixed scatter over the vocabulary does */
+    for (int64_t i = 0; i < n; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        tokens[i] = (int32_t)((x >> 33) % (uint64_t)n_vocab);
+    }
 }
 
 static int by_value(const void *a, const void *b)
@@ -104,6 +122,20 @@ static double spread(const double *x, int64_t n)
     for (int64_t i = 0; i < n; i++)
         far = x[i] - m > far ? x[i] - m : m - x[i] > far ? m - x[i] : far;
     return m > 0 ? far / m : 0;
+}
+
+/* Bytes that one decoding pass had to move: weights, those of the experts chosen, and states. */
+static double bytes_per_pass(const bench *b)
+{
+    const double n_pass = (double)(b->opts->n_repeat * b->opts->n_predict);
+    return n_pass > 0 ? pn_cli_profile_bytes(&b->decode_stages) / n_pass : 0;
+}
+
+/* The share of the time that reading those bytes alone would take. */
+static double bound_share(const bench *b)
+{
+    const double pass_s = median(b->decode, b->opts->n_repeat) / b->n_seq;
+    return b->limits.read_bytes_s > 0 ? pass_s * bytes_per_pass(b) / b->limits.read_bytes_s : 0;
 }
 
 /* --- output ----------------------------------------------------------------------------------- */
@@ -135,6 +167,8 @@ static void put_json(const bench *b, pn_jw *w)
                b->limits.read_bytes_s > 0
                    ? median(b->decode, r) * (double)b->info.active_bytes / b->limits.read_bytes_s
                    : 0);
+    pn_jw_real(w, "bytes_per_pass", bytes_per_pass(b));
+    pn_jw_real(w, "bound_share", bound_share(b));
     pn_jw_int(w, "p", b->opts->n_prompt);
     pn_jw_int(w, "n", b->opts->n_predict);
     pn_jw_int(w, "d", b->opts->n_depth);
@@ -166,6 +200,10 @@ static void print_table(const bench *b)
                (double)b->info.active_bytes / 1e6, dec * (double)b->info.active_bytes / 1e9,
                dec * (double)b->info.active_bytes / b->limits.read_bytes_s * 100,
                b->limits.read_bytes_s / 1e9);
+    if (b->n_seq > 1)
+        printf("  %.1f MB a pass, %.1f GB/s: %.0f %% of the %.1f GB/s that memory reads at",
+               bytes_per_pass(b) / 1e6, dec / b->n_seq * bytes_per_pass(b) / 1e9,
+               bound_share(b) * 100, b->limits.read_bytes_s / 1e9);
     printf("\n");
 }
 
@@ -194,14 +232,15 @@ static pn_status measure(bench *b, pn_err *err)
 static pn_status make_states(bench *b, int n_seq, pn_err *err)
 {
     const pn_cli_opts *const o = b->opts;
-    const int64_t n_ctx = o->n_depth + o->n_prompt + o->n_predict;
     b->n_seq = 0;
     b->states = pn_calloc((size_t)n_seq, sizeof *b->states);
     b->parts = pn_calloc((size_t)n_seq, sizeof *b->parts);
     b->logits = pn_calloc((size_t)n_seq * (size_t)b->info.n_vocab, sizeof *b->logits);
-    if (!b->states || !b->parts || !b->logits)
+    b->tokens = pn_calloc((size_t)n_seq * (size_t)b->n_tok, sizeof *b->tokens);
+    if (!b->states || !b->parts || !b->logits || !b->tokens)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for %d sequences", n_seq);
-    const pn_state_opts state = { .n_ctx = (int)(n_ctx ? n_ctx : 1),
+    pn_bench_tokens(b->tokens, n_seq * b->n_tok, b->info.n_vocab);
+    const pn_state_opts state = { .n_ctx = (int)b->n_tok,
                                   .kv_type = pn_cli_kv_type(o),
                                   .err = err };
     for (; b->n_seq < n_seq; b->n_seq++) {
@@ -219,6 +258,8 @@ static void free_states(bench *b)
     pn_free(b->states);
     pn_free(b->parts);
     pn_free(b->logits);
+    pn_free(b->tokens);
+    b->tokens = NULL;
     b->states = NULL;
     b->parts = NULL;
     b->logits = NULL;
@@ -232,23 +273,18 @@ static pn_status prepare(bench *b, pn_err *err)
     if (!b->model)
         return err->code;
     pn_model_get_info(b->model, &b->info);
-    const int64_t n_tok = o->n_depth + o->n_prompt + o->n_predict;
-    if (n_tok < 1 || n_tok > b->info.n_ctx_train)
+    b->n_tok = o->n_depth + o->n_prompt + o->n_predict;
+    if (b->n_tok < 1 || b->n_tok > b->info.n_ctx_train)
         return pn_fail(err, PN_ERR_ARG,
                        "-d, -p and -n sum to %lld tokens, expected 1 to the model's %d",
-                       (long long)n_tok, b->info.n_ctx_train);
-    b->tokens = pn_calloc((size_t)n_tok, sizeof *b->tokens);
+                       (long long)b->n_tok, b->info.n_ctx_train);
     b->prefill = pn_calloc((size_t)o->n_repeat, sizeof *b->prefill);
     b->decode = pn_calloc((size_t)o->n_repeat, sizeof *b->decode);
     b->read = pn_calloc((size_t)o->n_repeat, sizeof *b->read);
-    if (!b->tokens || !b->prefill || !b->decode || !b->read)
+    if (!b->prefill || !b->decode || !b->read)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for the benchmark");
-    uint64_t x = 1; /* Knuth's MMIX generator: any fixed scatter over the vocabulary does */
-    for (int64_t i = 0; i < n_tok; i++) {
-        x = x * 6364136223846793005u + 1442695040888963407u;
-        b->tokens[i] = (int32_t)((x >> 33) % (uint64_t)b->info.n_vocab);
-    }
-    const pn_exec_opts exec = pn_cli_exec_opts(o, 0);
+    pn_exec_opts exec = pn_cli_exec_opts(o, 0);
+    exec.profile = true; /* counts the bytes; two readings of the clock a stage */
     return pn_exec_new(b->model, &exec, &b->exec, err);
 }
 
@@ -287,13 +323,14 @@ static pn_status run_all(bench *b, pn_err *err)
 
 int pn_cmd_bench(const pn_cli_opts *opts)
 {
+    if (opts->n_beside > 0)
+        return pn_bench_beside(opts);
     bench b = { .opts = opts };
     pn_err err = { 0 };
     pn_status st = prepare(&b, &err);
     if (st == PN_OK)
         st = run_all(&b, &err);
     pn_cli_bar_clear(&b.bar);
-    pn_free(b.tokens);
     pn_free(b.prefill);
     pn_free(b.decode);
     pn_free(b.read);

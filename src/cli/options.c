@@ -113,6 +113,8 @@ static const opt_row rows[] = {
       "times that each figure is measured" },
     { 0, "parallel", INTS, AT(parallel), PN_CMD_BENCH, "1,2,4", NULL, 1, 1024, NULL,
       "sequences that are decoded together, for a table of them" },
+    { 0, "beside", INT, AT(n_beside), PN_CMD_BENCH, "N", NULL, 1, 1 << 30, NULL,
+      "instead, the gaps of --parallel answers while a prompt of N tokens is read beside them" },
 
     { 'o', "output", STR, AT(output), PN_CMD_SYNTH, "FILE", NULL, 0, 0, NULL,
       "the file to write" },

@@ -72,6 +72,7 @@ typedef struct pn_cli_opts {
     bool list_tensors;                   /* inspect */
     int64_t n_prompt, n_depth, n_repeat; /* bench */
     pn_opt_ints parallel;
+    int64_t n_beside;
     const char *preset, *quant; /* synth */
     int64_t n_layers;
     bool with_mtp;

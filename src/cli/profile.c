@@ -50,6 +50,11 @@ static pn_stage_profile sum(const pn_cli_profile *p)
     return all;
 }
 
+double pn_cli_profile_bytes(const pn_cli_profile *p)
+{
+    return sum(p).bytes;
+}
+
 static void print_row(const pn_stage_profile *s, double all_s, const pn_cli_limits *limits)
 {
     const double per_s = s->seconds > 0 ? 1e-9 / s->seconds : 0;

@@ -23,6 +23,7 @@ typedef struct pn_cli_profile {
 
 /* Moves what the executor has gathered to the profile. */
 void pn_cli_profile_take(pn_cli_profile *profile, pn_exec *exec);
+double pn_cli_profile_bytes(const pn_cli_profile *profile);
 /* A table on standard error: the share is of the time that the slower limit alone would take. */
 void pn_cli_profile_print(const pn_cli_profile *profile, const char *title,
                           const pn_cli_limits *limits);

@@ -18,7 +18,7 @@ enum {
 
 /* Of differing lengths, some beyond a page, some with a common beginning. */
 static const int n_prompt[N_REQ] = { 5, 150, 40, 290, 1, 150, 60 };
-static const int n_predict[N_REQ] = { 30, 12, 40, 3, 25, 20, 0 };
+static const int n_predict[N_REQ] = { 14, 12, 18, 3, 15, 10, 0 };
 
 typedef struct client {
     char text[4096];
@@ -175,46 +175,55 @@ static void test_together(void **state)
     }
 }
 
-/* One comes every few passes, others leave between: by count, by the caller's no, by a cancel at
- * any place, by being freed. Those who stay have their texts, those who leave a beginning of it. */
+typedef enum leaving {
+    STOPPED = 0, /* by should_stop */
+    SAID_NO,     /* by on_text */
+    CANCELLED,
+    FREED
+} leaving;
+
+/* All come, a pass between two of them; request `i_leave` leaves at the `when`-th occasion. */
+static void run_with_a_leaver(setup *t, int i_leave, leaving how, int when)
+{
+    client c[N_REQ] = { 0 };
+    c[i_leave].stop_at = how == STOPPED ? when : 0;
+    c[i_leave].say_no_at = how == SAID_NO ? when : 0;
+    for (int i = 0, n_step = 0; i < N_REQ; i++) {
+        const pn_request_opts o = request_opts(t, i, &c[i]);
+        submit(t, &o);
+        pn_engine_step(t->e);
+        if (how == CANCELLED && i >= i_leave && n_step++ == when % 3)
+            pn_request_cancel(c[i_leave].r);
+    }
+    if (how == FREED) {
+        pn_request_free(c[i_leave].r);
+        c[i_leave].r = NULL;
+    }
+    run_all(t);
+    for (int i = 0; i < N_REQ; i++) {
+        if (i != i_leave) {
+            check_same(t, i, &c[i]);
+        } else if (c[i].r) {
+            pn_gen_result r;
+            assert_int_equal(pn_request_result(c[i].r, &r, NULL), PN_OK);
+            assert_int_equal(c[i].n_done, 1);
+            assert_in_range(c[i].len, 0, t->alone[i].len);
+            assert_memory_equal(c[i].text, t->alone[i].text, c[i].len);
+            if (r.n_generated < n_predict[i])
+                assert_int_equal(r.finish, PN_FINISH_CALLER);
+        }
+        pn_request_free(c[i].r);
+    }
+}
+
+/* Those who stay have their texts, the one who leaves a beginning of its own. */
 static void test_join_and_leave(void **state)
 {
     (void)state;
     setup t = setup_open((pn_engine_opts){ .n_parallel = 5, .exec = { .n_batch = 32 } });
-    for (int leaves = 0; leaves < N_REQ; leaves++)
-        for (int how = 0; how < 4; how++)
-            for (int when = 1; when < 12; when += 4) {
-                client c[N_REQ] = { 0 };
-                c[leaves].stop_at = how == 0 ? when : 0;
-                c[leaves].say_no_at = how == 1 ? when : 0;
-                int n_step = 0;
-                for (int i = 0; i < N_REQ; i++) {
-                    const pn_request_opts o = request_opts(&t, i, &c[i]);
-                    submit(&t, &o);
-                    pn_engine_step(t.e);
-                    if (how == 2 && i >= leaves && n_step++ == when)
-                        pn_request_cancel(c[leaves].r);
-                }
-                if (how == 3) {
-                    pn_request_free(c[leaves].r);
-                    c[leaves].r = NULL;
-                }
-                run_all(&t);
-                for (int i = 0; i < N_REQ; i++) {
-                    if (i != leaves) {
-                        check_same(&t, i, &c[i]);
-                    } else if (c[i].r) {
-                        pn_gen_result r;
-                        assert_int_equal(pn_request_result(c[i].r, &r, NULL), PN_OK);
-                        assert_int_equal(c[i].n_done, 1);
-                        assert_in_range(c[i].len, 0, t.alone[i].len);
-                        assert_memory_equal(c[i].text, t.alone[i].text, c[i].len);
-                        if (how == 0 && r.n_generated < n_predict[i])
-                            assert_int_equal(r.finish, PN_FINISH_CALLER);
-                    }
-                    pn_request_free(c[i].r);
-                }
-            }
+    for (int i = 0; i < 2 * N_REQ; i++)
+        run_with_a_leaver(&t, i % N_REQ, (leaving)((i % N_REQ + 2 * (i / N_REQ)) % 4),
+                          1 + 3 * i % 8);
     setup_close(&t);
 }
 
@@ -398,7 +407,7 @@ static void test_short_of_memory(void **state)
     pn_model *const m = pn_test_load(pn_test_tiny("Q4_K_M"));
     const size_t least = pn_cache_min_bytes(m, PN_KV_F16);
     pn_model_free(m);
-    for (size_t k = 4; k < 12; k += 2) {
+    for (size_t k = 4; k < 12; k += 4) {
         setup t = setup_open((pn_engine_opts){ .cache_ram_bytes = least + least * k / 4 });
         client c[N_REQ] = { 0 };
         for (int i = 0; i < N_REQ; i++) {
