@@ -1,9 +1,10 @@
 /* Attention: sizes of the KV layout, and the loops over chunks, rows and tiles, once for all
  * levels; the arithmetic is in kernels/<isa>/attention.c (docs/NUMERICS.md, "Attention and KV").
  *
- * Loop order: blocks of BLOCK_ROWS queries, whose packed queries and running outputs stay in L2;
- * chunks ascending; register tiles of 12 queries, for which the scores of a chunk stay in L1. So a
- * chunk's K and V are read from memory once a block and from L2 once a tile. */
+ * Loop order: blocks of BLOCK_ROWS queries, whose packed queries, scores and running outputs stay in
+ * L2; chunks ascending; tiles of K, then of V; register tiles of 12 queries. So a chunk's K and V are
+ * read from memory once a block, a tile of them stays in L1 over all rows, and f16 is made floats
+ * once for all rows. */
 #include "kernels/kernels.h"
 
 #include "base/mem.h"
@@ -12,8 +13,11 @@
 
 enum {
     BLOCK_ROWS = 11 * PN_ATTN_ROWS, /* 132: 16 tokens of a group of 8 heads in one block */
+    WIDEN_ROWS =
+        PN_ATTN_ROWS + 1, /* rows from which on a tile's conversion pays: it is read twice */
     /* Row strides are off the powers of two, so that 12 rows do not fall on the same L1 sets. */
     SCORE_STRIDE = PN_KV_CHUNK + 16,
+    VALUE_STRIDE = PN_ATTN_LANES + 16,
     PART_HEAD = 16, /* floats before a part's o: m, l, padding to a cache line */
 };
 
@@ -50,17 +54,23 @@ size_t pn_kv_v_bytes(pn_kv_type type, size_t head_dim)
     return v_tiles(head_dim) * v_tile_bytes(type);
 }
 
-/* A block's working memory: views into the caller's scratch. */
+/* A block's working memory: views into the caller's scratch. Per-row arrays and rows of q and s
+ * exist up to BLOCK_ROWS, a multiple of PN_ATTN_ROWS. */
 typedef struct block {
     const struct pn_kernels *k;
     const pn_attn_args *a;
     size_t j0, n_row; /* queries [j0, j0 + n_row) of a */
     size_t q_stride;  /* bytes of a packed query */
-    size_t o_stride;  /* floats of a row of o: head_dim in whole tiles, and some */
     char *q;          /* [BLOCK_ROWS] packed queries: floats or pn_q8b */
-    float *s;         /* [PN_ATTN_ROWS][SCORE_STRIDE] scores, then weights */
-    float *o;         /* [PN_ATTN_ROWS][o_stride] values of the chunk at hand */
-    float m[BLOCK_ROWS], l[BLOCK_ROWS];
+    float *s;         /* [BLOCK_ROWS][SCORE_STRIDE] scores of the chunk at hand, then weights */
+    float *o2;        /* [PN_ATTN_ROWS][VALUE_STRIDE] values of a tile */
+    float *wide;      /* one K or V tile of f16 as floats */
+    float *sink;      /* [head_dim] for values that no query sees */
+    float m[BLOCK_ROWS], l[BLOCK_ROWS];   /* running maximum and sum */
+    float m2[BLOCK_ROWS], l2[BLOCK_ROWS]; /* of the chunk at hand */
+    float f[BLOCK_ROWS], g[BLOCK_ROWS];   /* factors of running and chunk's values */
+    float *o[BLOCK_ROWS];                 /* running values, or the sink */
+    size_t n_pos[BLOCK_ROWS];             /* positions of the chunk that a row sees */
 } block;
 
 static size_t q_stride_bytes(size_t head_dim)
@@ -70,15 +80,17 @@ static size_t q_stride_bytes(size_t head_dim)
     return pn_round_up(f32 > q8b ? f32 : q8b, PN_ALIGN);
 }
 
-static size_t o_stride_floats(size_t head_dim)
+static size_t wide_floats(size_t head_dim)
 {
-    return v_tiles(head_dim) * PN_ATTN_LANES + 16;
+    return PN_ATTN_LANES * (head_dim > PN_KV_CHUNK ? head_dim : PN_KV_CHUNK);
 }
 
 size_t pn_attn_scratch_bytes(size_t head_dim)
 {
+    const size_t floats = (size_t)BLOCK_ROWS * SCORE_STRIDE + PN_ATTN_ROWS * VALUE_STRIDE +
+                          wide_floats(head_dim) + pn_round_up(head_dim, 16);
     return pn_round_up(sizeof(block), PN_ALIGN) + BLOCK_ROWS * q_stride_bytes(head_dim) +
-           PN_ATTN_ROWS * (SCORE_STRIDE + o_stride_floats(head_dim)) * sizeof(float);
+           floats * sizeof(float);
 }
 
 /* Packs queries [j0, j0 + n_row): float rows a tile can address with one stride, or quantised. Rows
@@ -93,11 +105,11 @@ static block *block_open(const struct pn_kernels *k, const pn_attn_args *a, size
     b->j0 = j0;
     b->n_row = n_row;
     b->q_stride = q_stride_bytes(a->head_dim);
-    b->o_stride = o_stride_floats(a->head_dim);
     b->q = p;
-    p += BLOCK_ROWS * b->q_stride;
-    b->s = (float *)p;
-    b->o = b->s + (size_t)PN_ATTN_ROWS * SCORE_STRIDE;
+    b->s = (float *)(p + BLOCK_ROWS * b->q_stride);
+    b->o2 = b->s + (size_t)BLOCK_ROWS * SCORE_STRIDE;
+    b->wide = b->o2 + (size_t)PN_ATTN_ROWS * VALUE_STRIDE;
+    b->sink = b->wide + wide_floats(a->head_dim);
     for (size_t r = 0; r < n_row; r++) {
         char *const dst = b->q + r * b->q_stride;
         if (a->type == PN_KV_Q8_0)
@@ -107,7 +119,17 @@ static block *block_open(const struct pn_kernels *k, const pn_attn_args *a, size
     }
     const size_t n_pad = pn_round_up(n_row, PN_ATTN_ROWS) - n_row;
     memset(b->q + n_row * b->q_stride, 0, n_pad * b->q_stride);
+    memset(b->sink, 0, a->head_dim * sizeof(float));
     return b;
+}
+
+/* Nothing merged yet into the values at o. */
+static void row_begin(block *b, size_t r, float *o)
+{
+    b->m[r] = -INFINITY;
+    b->l[r] = 0.0f;
+    b->o[r] = o;
+    memset(o, 0, b->a->head_dim * sizeof *o);
 }
 
 /* Positions of chunk c that a query at pos sees. */
@@ -117,87 +139,126 @@ static size_t visible(int pos, size_t c)
     return n <= start ? 0 : n - start < PN_KV_CHUNK ? n - start : PN_KV_CHUNK;
 }
 
-/* One tile of rows against chunk c: scores, weights, values into b->o, m and l of the chunk. The
- * chunk read afterwards is c_next. */
-static void tile_chunk(const block *b, size_t r0, size_t n_row, size_t c, size_t c_next,
-                       const size_t *n_pos, size_t n_pos_max, float *m, float *l)
+/* Rows of the register tile at r0. */
+static size_t rows_at(const block *b, size_t r0)
+{
+    return b->n_row - r0 < PN_ATTN_ROWS ? b->n_row - r0 : PN_ATTN_ROWS;
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Most positions that rows [r0, r0 + n) see. */
+static size_t n_pos_max(const block *b, size_t r0, size_t n)
+{
+    size_t max = 0;
+    for (size_t r = r0; r < r0 + n; r++)
+        max = max_size(b->n_pos[r], max);
+    return max;
+}
+
+/* A float tile as the rows of the block read it best. */
+typedef struct tile_ref {
+    pn_attn_tile_fn *fn;
+    const void *at, *next; /* as fn takes them; next with the last rows only */
+} tile_ref;
+
+/* A tile [n_step][32] of the page, or its copy in floats. */
+static tile_ref tile_for(const block *b, const char *tile, size_t n_step, const char *next)
+{
+    const pn_attn_kernels *const f = &b->k->attn;
+    if (b->a->type != PN_KV_F16 || b->n_row < WIDEN_ROWS)
+        return (tile_ref){ f->tile[b->a->type], tile, next };
+    f->widen(b->wide, tile, n_step * PN_ATTN_LANES);
+    return (tile_ref){ f->tile[PN_KV_F32], b->wide, next };
+}
+
+/* Rows [r0, r0 + n) of a against a tile. The next one is fetched beside the last rows: sooner, it
+ * would drive this one out of L1. */
+static void tile_rows(const block *b, const tile_ref *t, size_t n_step, const float *a, size_t lda,
+                      float *out, size_t ldo, size_t r0, size_t n)
+{
+    t->fn(t->at, n_step, a, lda, out, ldo, n, r0 + n < b->n_row ? t->at : t->next);
+}
+
+/* q [n_row, head_dim] . k [head_dim, n_pos] -> s [n_row, n_pos]; next is read afterwards. */
+static void scores(const block *b, const char *k_part, size_t n_pos, const char *next)
 {
     const pn_attn_args *const a = b->a;
-    const pn_attn_kernels *const f = &b->k->attn;
-    const char *const k_part = (const char *)a->pages[c] + a->k_off;
-    const char *const v_part = (const char *)a->pages[c] + a->v_off;
-    const size_t k_bytes = k_tile_bytes(a->type, a->head_dim), v_bytes = v_tile_bytes(a->type);
-    const char *const q = b->q + r0 * b->q_stride;
-    const size_t n_k_tile = (n_pos_max + PN_ATTN_LANES - 1) / PN_ATTN_LANES;
-    const size_t n_v_tile = v_tiles(a->head_dim);
-
-    /* q [n_row, head_dim] . k [head_dim, n_pos] -> s [n_row, n_pos] */
-    for (size_t t = 0; t < n_k_tile; t++) {
-        const char *const tile = k_part + t * k_bytes;
-        const char *const next = t + 1 < n_k_tile ? tile + k_bytes : v_part;
-        float *const s = b->s + t * PN_ATTN_LANES;
-        if (a->type == PN_KV_Q8_0)
-            f->score_q8(tile, a->head_dim / 32, q, b->q_stride, s, SCORE_STRIDE, n_row, next);
-        else
-            f->tile[a->type](tile, a->head_dim, (const float *)q, b->q_stride / sizeof(float), s,
-                             SCORE_STRIDE, n_row, next);
-    }
-    for (size_t r = 0; r < n_row; r++) {
-        if (n_pos[r])
-            f->softmax(b->s + r * SCORE_STRIDE, n_pos[r], a->scale, &m[r], &l[r]);
-        else
-            memset(b->s + r * SCORE_STRIDE, 0, PN_KV_CHUNK * sizeof(float));
-    }
-    /* p [n_row, n_pos] . v [n_pos, head_dim] -> o [n_row, head_dim] */
-    for (size_t u = 0; u < n_v_tile; u++) {
-        const char *const tile = v_part + u * v_bytes;
-        const char *const next =
-            u + 1 < n_v_tile ? tile + v_bytes : (const char *)a->pages[c_next] + a->k_off;
-        float *const o = b->o + u * PN_ATTN_LANES;
-        if (a->type == PN_KV_Q8_0)
-            f->value_q8(tile, n_pos_max, b->s, SCORE_STRIDE, o, b->o_stride, n_row, next);
-        else
-            f->tile[a->type](tile, n_pos_max, b->s, SCORE_STRIDE, o, b->o_stride, n_row, next);
+    const size_t k_bytes = k_tile_bytes(a->type, a->head_dim);
+    for (size_t p0 = 0; p0 < n_pos; p0 += PN_ATTN_LANES, k_part += k_bytes) {
+        float *const s = b->s + p0;
+        const char *const after = p0 + PN_ATTN_LANES < n_pos ? k_part + k_bytes : next;
+        if (a->type == PN_KV_Q8_0) {
+            b->k->attn.score_q8(k_part, a->head_dim / 32, b->q, b->q_stride, s, SCORE_STRIDE,
+                                b->n_row, after);
+            continue;
+        }
+        const tile_ref tile = tile_for(b, k_part, a->head_dim, after);
+        for (size_t r0 = 0, n; r0 < b->n_row; r0 += n) {
+            n = rows_at(b, r0);
+            tile_rows(b, &tile, a->head_dim, (const float *)(b->q + r0 * b->q_stride),
+                      b->q_stride / sizeof(float), s + r0 * SCORE_STRIDE, SCORE_STRIDE, r0, n);
+        }
     }
 }
 
-/* All rows of the block against chunk c of those up to c_end: into parts, or merged into a->o and
- * the running m, l. */
-static void block_chunk(block *b, size_t c, size_t c_end, float *parts)
+/* o = o f + (p [n_row, n_pos] . v [n_pos, head_dim]) g */
+static void values(const block *b, const char *v_part, size_t n_pos, const char *next)
 {
     const pn_attn_args *const a = b->a;
-    const size_t part = pn_attn_parts_floats(a->head_dim, 1, 1);
-    for (size_t r0 = 0; r0 < b->n_row; r0 += PN_ATTN_ROWS) {
-        const size_t n = b->n_row - r0 < PN_ATTN_ROWS ? b->n_row - r0 : PN_ATTN_ROWS;
-        size_t n_pos[PN_ATTN_ROWS], n_pos_max = 0;
-        for (size_t r = 0; r < n; r++) {
-            n_pos[r] = visible(a->pos[b->j0 + r0 + r], c);
-            n_pos_max = n_pos[r] > n_pos_max ? n_pos[r] : n_pos_max;
-        }
-        if (!n_pos_max)
-            continue;
-        float m[PN_ATTN_ROWS], l[PN_ATTN_ROWS];
-        const bool more = c + 1 < c_end && r0 + PN_ATTN_ROWS >= b->n_row;
-        tile_chunk(b, r0, n, c, more ? c + 1 : c, n_pos, n_pos_max, m, l);
-        for (size_t r = 0; r < n; r++) {
-            const size_t j = b->j0 + r0 + r;
-            const float *const o = b->o + r * b->o_stride;
-            if (!n_pos[r])
+    const size_t v_bytes = v_tile_bytes(a->type);
+    for (size_t d0 = 0; d0 < a->head_dim; d0 += PN_ATTN_LANES, v_part += v_bytes) {
+        const size_t left = a->head_dim - d0, n_d = left < PN_ATTN_LANES ? left : PN_ATTN_LANES;
+        const char *const after = left > PN_ATTN_LANES ? v_part + v_bytes : next;
+        tile_ref tile = { 0 };
+        if (a->type != PN_KV_Q8_0)
+            tile = tile_for(b, v_part, n_pos, after);
+        for (size_t r0 = 0, n; r0 < b->n_row; r0 += n) {
+            n = rows_at(b, r0);
+            const size_t n_step = n_pos_max(b, r0, n);
+            const float *const p = b->s + r0 * SCORE_STRIDE;
+            if (!n_step)
                 continue;
-            if (parts) {
-                float *const p = parts + (c * a->n_q + j) * part;
-                p[0] = m[r];
-                p[1] = l[r];
-                memcpy(p + PART_HEAD, o, a->head_dim * sizeof *o);
-            } else if (c == 0) {
-                b->m[r0 + r] = m[r];
-                b->l[r0 + r] = l[r];
-                memcpy(a->o[j], o, a->head_dim * sizeof *o);
-            } else {
-                b->k->attn.merge(a->o[j], &b->m[r0 + r], &b->l[r0 + r], o, m[r], l[r], a->head_dim);
-            }
+            if (a->type == PN_KV_Q8_0)
+                b->k->attn.value_q8(v_part, n_step, p, SCORE_STRIDE, b->o2, VALUE_STRIDE, n, after);
+            else
+                tile_rows(b, &tile, n_step, p, SCORE_STRIDE, b->o2, VALUE_STRIDE, r0, n);
+            b->k->attn.merge(b->o + r0, d0, n_d, b->o2, VALUE_STRIDE, b->f + r0, b->g + r0, n);
         }
     }
+}
+
+/* All rows of the block against chunk c, merged into their m, l and o; next is read afterwards. A
+ * row that does not see the chunk keeps m and l (its l2 is 0), and its values go to the sink. */
+static void block_chunk(block *b, size_t c, const char *next)
+{
+    const pn_attn_args *const a = b->a;
+    const char *const k_part = (const char *)a->pages[c] + a->k_off;
+    const char *const v_part = (const char *)a->pages[c] + a->v_off;
+    float *o[BLOCK_ROWS];
+    for (size_t r = 0; r < b->n_row; r++) {
+        o[r] = b->o[r];
+        b->n_pos[r] = visible(a->pos[b->j0 + r], c);
+    }
+    const size_t n_pos = n_pos_max(b, 0, b->n_row);
+    scores(b, k_part, n_pos, v_part);
+    for (size_t r = 0; r < b->n_row; r++) {
+        float *const s = b->s + r * SCORE_STRIDE;
+        if (b->n_pos[r]) {
+            b->k->attn.softmax(s, b->n_pos[r], a->scale, &b->m2[r], &b->l2[r]);
+        } else {
+            memset(s, 0, PN_KV_CHUNK * sizeof *s);
+            b->m2[r] = -INFINITY;
+            b->l2[r] = 0.0f;
+            b->o[r] = b->sink;
+        }
+    }
+    b->k->attn.rescale(b->m, b->l, b->m2, b->l2, b->f, b->g, b->n_row);
+    values(b, v_part, n_pos, next);
+    memcpy(b->o, o, b->n_row * sizeof *o);
 }
 
 /* Chunks that queries [j0, j1) see. */
@@ -209,14 +270,22 @@ static size_t chunks_seen(const pn_attn_args *a, size_t j0, size_t j1)
     return (size_t)pos / PN_KV_CHUNK + 1;
 }
 
+/* The K part of chunk c, where that is one of those before c_end: what is read next. */
+static const char *next_chunk(const pn_attn_args *a, size_t c, size_t c_end)
+{
+    return (const char *)a->pages[c < c_end ? c : c_end - 1] + a->k_off;
+}
+
 void pn_attn_rows(const struct pn_kernels *k, const pn_attn_args *a)
 {
     for (size_t j0 = 0; j0 < a->n_q; j0 += BLOCK_ROWS) {
         const size_t n = a->n_q - j0 < BLOCK_ROWS ? a->n_q - j0 : BLOCK_ROWS;
         block *const b = block_open(k, a, j0, n);
         const size_t n_chunk = chunks_seen(a, j0, j0 + n);
+        for (size_t r = 0; r < n; r++)
+            row_begin(b, r, a->o[j0 + r]);
         for (size_t c = 0; c < n_chunk; c++)
-            block_chunk(b, c, n_chunk, NULL);
+            block_chunk(b, c, next_chunk(a, c + 1, n_chunk));
         for (size_t r = 0; r < n; r++)
             k->attn.finish(a->o[j0 + r], b->l[r], a->head_dim);
     }
@@ -230,12 +299,21 @@ size_t pn_attn_parts_floats(size_t head_dim, size_t n_q, size_t n_chunk)
 void pn_attn_parts(const struct pn_kernels *k, const pn_attn_args *a, size_t c0, size_t c1,
                    float *parts)
 {
+    const size_t part = pn_attn_parts_floats(a->head_dim, 1, 1);
     for (size_t j0 = 0; j0 < a->n_q; j0 += BLOCK_ROWS) {
         const size_t n = a->n_q - j0 < BLOCK_ROWS ? a->n_q - j0 : BLOCK_ROWS;
         block *const b = block_open(k, a, j0, n);
         const size_t seen = chunks_seen(a, j0, j0 + n), end = c1 < seen ? c1 : seen;
-        for (size_t c = c0; c < end; c++)
-            block_chunk(b, c, end, parts);
+        for (size_t c = c0; c < end; c++) {
+            float *const p = parts + (c * a->n_q + j0) * part;
+            for (size_t r = 0; r < n; r++)
+                row_begin(b, r, p + r * part + PART_HEAD);
+            block_chunk(b, c, next_chunk(a, c + 1, end));
+            for (size_t r = 0; r < n; r++) {
+                p[r * part] = b->m[r];
+                p[r * part + 1] = b->l[r];
+            }
+        }
     }
 }
 
@@ -245,13 +323,13 @@ void pn_attn_join(const struct pn_kernels *k, const pn_attn_args *a, const float
     const size_t part = pn_attn_parts_floats(a->head_dim, 1, 1);
     for (size_t j = j0; j < j1; j++) {
         const float *p = parts + j * part;
-        float *const o = a->o[j];
-        float m = p[0], l = p[1];
-        memcpy(o, p + PART_HEAD, a->head_dim * sizeof *o);
+        float m = p[0], l = p[1], f, g;
+        memcpy(a->o[j], p + PART_HEAD, a->head_dim * sizeof(float));
         for (size_t c = 1; c < chunks_seen(a, j, j + 1); c++) {
             p += a->n_q * part;
-            k->attn.merge(o, &m, &l, p + PART_HEAD, p[0], p[1], a->head_dim);
+            k->attn.rescale(&m, &l, &p[0], &p[1], &f, &g, 1);
+            k->attn.merge(&a->o[j], 0, a->head_dim, p + PART_HEAD, 0, &f, &g, 1);
         }
-        k->attn.finish(o, l, a->head_dim);
+        k->attn.finish(a->o[j], l, a->head_dim);
     }
 }

@@ -75,6 +75,9 @@ enum {
 typedef void pn_kv_store_fn(void *k_part, void *v_part, size_t i, const float *k, const float *v,
                             size_t head_dim);
 
+/* dst [n] = src as floats, n a multiple of 32, both 64-byte aligned: a tile that many rows read. */
+typedef void pn_attn_widen_fn(float *dst, const void *src, size_t n);
+
 /* out[r][lane] = one fma chain over steps ascending of a[r][step] * tile[step][lane], from +0:
  * scores (a query's rows against a K tile, steps over d) and values (weights against a V tile,
  * steps over keys) alike. tile [n_step][32], 64-byte aligned; row r of a at a + r * lda, of out at
@@ -84,9 +87,10 @@ typedef void pn_kv_store_fn(void *k_part, void *v_part, size_t i, const float *k
 typedef void pn_attn_tile_fn(const void *tile, size_t n_step, const float *a, size_t lda,
                              float *out, size_t ldo, size_t n_row, const void *next);
 
-/* Scores of n_row queries against one q8_0 K tile: as pn_attn_tile_fn, out [n_row][32]; per query
- * and position acc = fma(d_k * d_q, isum, acc), blocks of 32 d ascending.
- * q: query r's pn_q8b groups at q + r * q_stride bytes, 64-byte aligned. */
+/* Scores of n_row queries, any number, against one q8_0 K tile: as pn_attn_tile_fn, out [n_row][32];
+ * per query and position acc = fma(d_k * d_q, isum, acc), blocks of 32 d ascending.
+ * q: query r's pn_q8b groups at q + r * q_stride bytes, 64-byte aligned; rows up to the next
+ * multiple of PN_ATTN_ROWS may be read and of out written. */
 typedef void pn_attn_score_q8_fn(const void *tile, size_t n_block, const void *q, size_t q_stride,
                                  float *out, size_t ldo, size_t n_row, const void *next);
 
@@ -104,19 +108,27 @@ typedef void pn_attn_value_q8_fn(const void *block, size_t n_pos, const float *p
  * consecutive 32s, (l0 + l1) + (l2 + l3). */
 typedef void pn_attn_softmax_fn(float *s, size_t n, float scale, float *m, float *l);
 
-/* Merges (m2, l2, o2), the values of the next chunk in ascending order, into (m, l, o):
- * m' = max(m, m2), l = fma(l, e^(m - m'), l2 * e^(m2 - m')), o alike. */
-typedef void pn_attn_merge_fn(float *o, float *m, float *l, const float *o2, float m2, float l2,
-                              size_t head_dim);
+/* The merge of the next chunk in ascending order, for n rows: its maxima m2 and sums l2 into the
+ * running m and l, and the factors of both sides' values:
+ *   m' = max(m, m2), f = e^(m - m'), g = e^(m2 - m'), l = fma(l, f, l2 * g).
+ * From m = -infinity, l = 0, o = 0 the first chunk's m2, l2, o2 come out as they are. */
+typedef void pn_attn_rescale_fn(float *m, float *l, const float *m2, const float *l2, float *f,
+                                float *g, size_t n);
+/* o[r][d] = fma(o[r][d], f[r], o2[r][d] * g[r]) for n_row rows and d in [d0, d0 + n_d); row r of o2
+ * at o2 + r * ldo2, its first element belongs to d0. */
+typedef void pn_attn_merge_fn(float *const *o, size_t d0, size_t n_d, const float *o2, size_t ldo2,
+                              const float *f, const float *g, size_t n_row);
 /* o[d] = o[d] / l, once, after the last chunk. */
 typedef void pn_attn_finish_fn(float *o, float l, size_t head_dim);
 
 typedef struct pn_attn_kernels {
     pn_kv_store_fn *store[PN_KV_COUNT];
-    pn_attn_tile_fn *tile[PN_KV_COUNT]; /* f16 and f32; NULL for q8_0, which has the next two */
+    pn_attn_tile_fn *tile[PN_KV_COUNT]; /* f16 and f32; NULL for q8_0, which has score and value */
+    pn_attn_widen_fn *widen;            /* f16 */
     pn_attn_score_q8_fn *score_q8;
     pn_attn_value_q8_fn *value_q8;
     pn_attn_softmax_fn *softmax;
+    pn_attn_rescale_fn *rescale;
     pn_attn_merge_fn *merge;
     pn_attn_finish_fn *finish;
 } pn_attn_kernels;

@@ -23,16 +23,16 @@ static void fill_normal(kt *t, const kt_buf *b, int exponent)
 }
 
 /* Rows from n_row on may hold anything: makes them alike. */
-static void clear_rows(const kt_buf *out, size_t n_row)
+static void clear_rows(const kt_buf *out, size_t n_row, size_t n_padded)
 {
-    for (size_t r = n_row; r < ROWS; r++)
+    for (size_t r = n_row; r < n_padded; r++)
         memset(out->ptr + r * LDO * 4, 0, LANES * 4);
 }
 
-static void same_rows(kt *t, const kt_buf *got, const kt_buf *want, size_t n_row)
+static void same_rows(kt *t, const kt_buf *got, const kt_buf *want, size_t n_row, size_t n_padded)
 {
-    clear_rows(got, n_row);
-    clear_rows(want, n_row);
+    clear_rows(got, n_row, n_padded);
+    clear_rows(want, n_row, n_padded);
     kt_same_floats(t, "out", got, want);
 }
 
@@ -122,7 +122,7 @@ static void tile_case(kt *t, pn_kv_type type, size_t n_step, size_t n_row)
     t->scalar->attn.tile[type](tile.ptr, n_step, af, lda, (float *)want.ptr, LDO, n_row, tile.ptr);
     KT_CALL(t, t->k->attn.tile[type](tile.ptr, n_step, af, lda, (float *)got.ptr, LDO, n_row,
                                      tile.ptr));
-    same_rows(t, &got, &want, n_row);
+    same_rows(t, &got, &want, n_row, ROWS);
     for (size_t r = 0; kt_is_scalar(t) && r < n_row; r++)
         for (size_t lane = 0; lane < LANES; lane++) {
             double sum = 0.0, sum_abs = 0.0;
@@ -163,6 +163,29 @@ static void check_tile(kt *t, pn_kv_type type)
     }
 }
 
+/* Every finite and infinite f16 is converted exactly. */
+static void check_widen(kt *t)
+{
+    static const size_t sizes[] = { LANES, 3 * LANES, 1 << 16 };
+    if (!kt_begin(t, KT_SLOT(attn.widen), "attn_widen"))
+        return;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !kt_gave_up(t); i++) {
+        const size_t n = sizes[i];
+        kt_case(t, "%zu values", n);
+        kt_buf src = kt_buf_new(n * 2, 64);
+        kt_buf got = kt_buf_new(n * 4, 64), want = kt_buf_new(n * 4, 64);
+        for (size_t j = 0; j < n; j++)
+            ((uint16_t *)src.ptr)[j] = (j & 0x7fff) > 0x7c00 ? 0 : (uint16_t)j; /* no NaN */
+        kt_buf_seal(&src);
+        t->scalar->attn.widen((float *)want.ptr, src.ptr, n);
+        KT_CALL(t, t->k->attn.widen((float *)got.ptr, src.ptr, n));
+        kt_same_floats(t, "dst", &got, &want);
+        kt_buf_free(&src);
+        kt_buf_free(&got);
+        kt_buf_free(&want);
+    }
+}
+
 /* --- q8_0 ------------------------------------------------------------------------------------- */
 
 /* A finite f16, 0 and subnormals included. */
@@ -176,13 +199,14 @@ static void score_case(kt *t, size_t n_block, size_t n_row)
 {
     kt_case(t, "%zu blocks, %zu rows", n_block, n_row);
     const size_t n = n_block * 32, stride = pn_act_bytes(PN_ACT_Q8B, n) + 64;
-    kt_buf tile = kt_buf_new(n_block * PN_KV_K_BLOCK, 64), q = kt_buf_new(ROWS * stride, 64);
-    kt_buf got = kt_buf_new(ROWS * LDO * 4, 4), want = kt_buf_new(ROWS * LDO * 4, 4);
+    const size_t n_padded = (n_row + ROWS - 1) / ROWS * ROWS;
+    kt_buf tile = kt_buf_new(n_block * PN_KV_K_BLOCK, 64), q = kt_buf_new(n_padded * stride, 64);
+    kt_buf got = kt_buf_new(n_padded * LDO * 4, 4), want = kt_buf_new(n_padded * LDO * 4, 4);
     kt_fill(t, tile.ptr, tile.bytes);
     for (size_t ib = 0; ib < n_block; ib++)
         for (size_t lane = 0; lane < LANES; lane++)
             ((uint16_t *)(tile.ptr + ib * PN_KV_K_BLOCK))[lane] = any_scale(t);
-    for (size_t r = 0; r < ROWS; r++) {
+    for (size_t r = 0; r < n_padded; r++) {
         float x[PN_QK * 2];
         const int exponent = (int)kt_index(t, 20) - 10;
         for (size_t i = 0; i < n; i++) /* many at the ends of the range */
@@ -198,7 +222,7 @@ static void score_case(kt *t, size_t n_block, size_t n_row)
                              tile.ptr);
     KT_CALL(t, t->k->attn.score_q8(tile.ptr, n_block, q.ptr, stride, (float *)got.ptr, LDO, n_row,
                                    tile.ptr));
-    same_rows(t, &got, &want, n_row);
+    same_rows(t, &got, &want, n_row, n_padded);
     for (size_t r = 0; kt_is_scalar(t) && r < n_row; r++)
         for (size_t lane = 0; lane < LANES; lane++) {
             const pn_q8b *const qr = (const pn_q8b *)(q.ptr + r * stride);
@@ -229,6 +253,8 @@ static void check_score(kt *t)
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         for (size_t n_row = 1; n_row <= ROWS && !kt_gave_up(t); n_row++)
             score_case(t, blocks[i], n_row);
+    score_case(t, 8, 2 * ROWS + 1);
+    score_case(t, 8, 11 * ROWS);
     if (t->is_bench) {
         static _Alignas(64) char tile[8 * PN_KV_K_BLOCK];
         static _Alignas(64) pn_q8b q[ROWS];
@@ -262,7 +288,7 @@ static void value_case(kt *t, size_t n_pos, size_t n_row)
     t->scalar->attn.value_q8(block.ptr, n_pos, pf, ldp, (float *)want.ptr, LDO, n_row, block.ptr);
     KT_CALL(
         t, t->k->attn.value_q8(block.ptr, n_pos, pf, ldp, (float *)got.ptr, LDO, n_row, block.ptr));
-    same_rows(t, &got, &want, n_row);
+    same_rows(t, &got, &want, n_row, ROWS);
     for (size_t r = 0; kt_is_scalar(t) && r < n_row; r++)
         for (size_t d = 0; d < LANES; d++) {
             double sum = 0.0, sum_q = 0.0, w_max = 0.0;
@@ -367,32 +393,79 @@ static void check_softmax(kt *t)
     }
 }
 
-static void merge_case(kt *t, size_t n, float m2)
+/* n rows, the first of them m2 - m = diff apart; m = -infinity, l = 0 is the state before all. */
+static void rescale_case(kt *t, size_t n, float diff)
 {
-    kt_case(t, "head_dim %zu, m2 %g", n, (double)m2);
-    kt_buf o2 = kt_buf_new(n * 4, 4);
-    kt_buf got = kt_buf_new((n + 2) * 4, 4), want = kt_buf_new((n + 2) * 4, 4); /* o, m, l */
+    kt_case(t, "%zu rows, m2 - m = %g", n, (double)diff);
+    kt_buf in = kt_buf_new(2 * n * 4, 4); /* m2, l2 */
+    kt_buf got = kt_buf_new(4 * n * 4, 4), want = kt_buf_new(4 * n * 4, 4);
+    float *const m2 = (float *)in.ptr, *const l2 = m2 + n;
+    float *const w = (float *)want.ptr, *const g = (float *)got.ptr; /* m, l, f, g */
+    for (size_t r = 0; r < n; r++) {
+        const bool is_first = kt_index(t, 8) == 0;
+        w[r] = is_first ? -INFINITY : kt_normal(t) * 3.0f;
+        w[n + r] = is_first ? 0.0f : 1.0f + 100.0f * fabsf(kt_uniform(t));
+        m2[r] = is_first ? kt_normal(t) : w[r] + (r == 0 ? diff : kt_normal(t) * 20.0f);
+        l2[r] = 1.0f + fabsf(kt_uniform(t));
+    }
+    memset(w + 2 * n, 0xff, 2 * n * 4);
+    memcpy(got.ptr, want.ptr, got.bytes);
+    kt_buf_seal(&in);
+    kt_buf old = kt_buf_new(2 * n * 4, 4);
+    memcpy(old.ptr, want.ptr, old.bytes);
+    t->scalar->attn.rescale(w, w + n, m2, l2, w + 2 * n, w + 3 * n, n);
+    KT_CALL(t, t->k->attn.rescale(g, g + n, m2, l2, g + 2 * n, g + 3 * n, n));
+    kt_same_floats(t, "m, l, f, g", &got, &want);
+    for (size_t r = 0; kt_is_scalar(t) && r < n; r++) {
+        const double m = (double)((float *)old.ptr)[r], l = (double)((float *)old.ptr)[n + r];
+        const double m_new = fmax(m, (double)m2[r]), x = m - m_new, x2 = (double)m2[r] - m_new;
+        const double f = exp(x), f2 = exp(x2);
+        /* the difference's rounding, an ulp of exp and its underflow */
+        const double f_err = isinf(x) ? 0.0 : exp(x + fabs(x) * EPS) - f + 2.1 * EPS * f + 0x1p-149;
+        const double f2_err = exp(x2 + fabs(x2) * EPS) - f2 + 2.1 * EPS * f2 + 0x1p-149;
+        kt_near(t, "m", r, g[r], m_new, 0.0);
+        kt_near(t, "f", r, g[2 * n + r], f, f_err);
+        kt_near(t, "g", r, g[3 * n + r], f2, f2_err);
+        kt_near(t, "l", r, g[n + r], l * f + (double)l2[r] * f2,
+                l * f_err + (double)l2[r] * f2_err + 3 * EPS * (l * f + (double)l2[r] * f2));
+    }
+    kt_buf_free(&in);
+    kt_buf_free(&old);
+    kt_buf_free(&got);
+    kt_buf_free(&want);
+}
+
+static void merge_case(kt *t, size_t d0, size_t n_d, size_t n_row)
+{
+    kt_case(t, "d %zu to %zu, %zu rows", d0, d0 + n_d, n_row);
+    const size_t dim = d0 + n_d, ldo2 = n_d + 3;
+    kt_buf o2 = kt_buf_new(((n_row - 1) * ldo2 + n_d) * 4, 4), fg = kt_buf_new(2 * n_row * 4, 4);
+    kt_buf got = kt_buf_new(n_row * dim * 4, 4), want = kt_buf_new(n_row * dim * 4, 4);
+    float *o_got[ROWS], *o_want[ROWS];
     fill_normal(t, &o2, 2);
     fill_normal(t, &want, 2);
-    float *const w = (float *)want.ptr, *const g = (float *)got.ptr;
-    w[n] = kt_normal(t) * 3.0f;
-    w[n + 1] = 1.0f + 100.0f * fabsf(kt_uniform(t));
+    for (size_t r = 0; r < n_row; r++) {
+        o_got[r] = (float *)got.ptr + r * dim;
+        o_want[r] = (float *)want.ptr + r * dim;
+        ((float *)fg.ptr)[r] = kt_index(t, 4) ? fabsf(kt_uniform(t)) : 0.0f;
+        ((float *)fg.ptr)[n_row + r] = kt_index(t, 4) ? fabsf(kt_uniform(t)) : 1.0f;
+    }
     memcpy(got.ptr, want.ptr, got.bytes);
+    const double old = (double)o_want[n_row - 1][d0];
     kt_buf_seal(&o2);
-    const float l2 = 1.0f + fabsf(kt_uniform(t)), old_m = w[n], old_o = w[0];
-    t->scalar->attn.merge(w, &w[n], &w[n + 1], (const float *)o2.ptr, m2, l2, n);
-    KT_CALL(t, t->k->attn.merge(g, &g[n], &g[n + 1], (const float *)o2.ptr, m2, l2, n));
-    kt_same_floats(t, "o, m, l", &got, &want);
-    if (kt_is_scalar(t)) { /* the differences' rounding, an ulp of each exp, product and fma */
-        const double m_new = fmax((double)old_m, (double)m2);
-        const double x = (double)old_m - m_new, x2 = (double)m2 - m_new;
-        const double a = (double)old_o * exp(x), b = (double)*(const float *)o2.ptr * exp(x2);
-        kt_near(t, "o", 0, g[0], a + b,
-                fabs((double)old_o) * (exp(x + fabs(x) * EPS) - exp(x)) + 5 * EPS * fabs(a) +
-                    fabs((double)*(const float *)o2.ptr) * (exp(x2 + fabs(x2) * EPS) - exp(x2)) +
-                    5 * EPS * fabs(b) + 0x1p-140);
+    kt_buf_seal(&fg);
+    const float *const x = (const float *)o2.ptr, *const f = (const float *)fg.ptr;
+    t->scalar->attn.merge(o_want, d0, n_d, x, ldo2, f, f + n_row, n_row);
+    KT_CALL(t, t->k->attn.merge(o_got, d0, n_d, x, ldo2, f, f + n_row, n_row));
+    kt_same_floats(t, "o", &got, &want);
+    if (kt_is_scalar(t)) {
+        const size_t r = n_row - 1;
+        const double a = old * (double)f[r], b = (double)x[r * ldo2] * (double)f[n_row + r];
+        kt_near(t, "o", r * dim + d0, o_got[r][d0], a + b,
+                EPS * (fabs(b) + fabs(a + b) * 1.01) + 0x1p-149);
     }
     kt_buf_free(&o2);
+    kt_buf_free(&fg);
     kt_buf_free(&got);
     kt_buf_free(&want);
 }
@@ -416,11 +489,17 @@ static void finish_case(kt *t, size_t n)
 
 static void check_merge_finish(kt *t)
 {
-    static const float m2[] = { 0.0f, 1.0f, -2.5f, 40.0f, -40.0f, 90.0f, -95.0f, 1000.0f, -1e9f };
+    static const float diffs[] = {
+        0.0f, 1.0f, -2.5f, 40.0f, -40.0f, 90.0f, -104.0f, 1000.0f, -1e9f
+    };
+    if (kt_begin(t, KT_SLOT(attn.rescale), "attn_rescale"))
+        for (size_t n = 1; n <= 34 && !kt_gave_up(t); n++)
+            for (size_t i = 0; i < sizeof diffs / sizeof *diffs; i++)
+                rescale_case(t, n == 34 ? 132 : n, diffs[i]);
     if (kt_begin(t, KT_SLOT(attn.merge), "attn_merge"))
         for (size_t n = 1; n <= 67 && !kt_gave_up(t); n++)
-            for (size_t i = 0; i < sizeof m2 / sizeof *m2; i++)
-                merge_case(t, n == 67 ? 256 : n, m2[i]);
+            for (size_t n_row = 1; n_row <= ROWS; n_row += 1 + kt_index(t, 3))
+                merge_case(t, kt_index(t, 3) * LANES, n == 67 ? 256 : n, n_row);
     if (kt_begin(t, KT_SLOT(attn.finish), "attn_finish"))
         for (size_t n = 1; n <= 67 && !kt_gave_up(t); n++)
             finish_case(t, n == 67 ? 256 : n);
@@ -432,6 +511,7 @@ void check_attention(kt *t)
         check_store(t, (pn_kv_type)type);
     check_tile(t, PN_KV_F16);
     check_tile(t, PN_KV_F32);
+    check_widen(t);
     check_score(t);
     check_value(t);
     check_softmax(t);

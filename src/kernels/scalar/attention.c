@@ -103,6 +103,12 @@ static void tile_f32(const void *tile, size_t n_step, const float *a, size_t lda
         }
 }
 
+static void widen(float *dst, const void *src, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = pn_h2f(((const pn_u16 *)src)[i]);
+}
+
 static void tile_f16(const void *tile, size_t n_step, const float *a, size_t lda, float *out,
                      size_t ldo, size_t n_row, const void *next)
 {
@@ -192,14 +198,24 @@ static void softmax(float *s, size_t n, float scale, float *m, float *l)
     *l = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-static void merge(float *o, float *m, float *l, const float *o2, float m2, float l2,
-                  size_t head_dim)
+static void rescale(float *m, float *l, const float *m2, const float *l2, float *f, float *g,
+                    size_t n)
 {
-    const float m_new = pn_max(*m, m2), f = pn_exp(*m - m_new), g = pn_exp(m2 - m_new);
-    *l = pn_fma(*l, f, l2 * g);
-    for (size_t d = 0; d < head_dim; d++)
-        o[d] = pn_fma(o[d], f, o2[d] * g);
-    *m = m_new;
+    for (size_t r = 0; r < n; r++) {
+        const float m_new = pn_max(m[r], m2[r]);
+        f[r] = pn_exp(m[r] - m_new);
+        g[r] = pn_exp(m2[r] - m_new);
+        l[r] = pn_fma(l[r], f[r], l2[r] * g[r]);
+        m[r] = m_new;
+    }
+}
+
+static void merge(float *const *o, size_t d0, size_t n_d, const float *o2, size_t ldo2,
+                  const float *f, const float *g, size_t n_row)
+{
+    for (size_t r = 0; r < n_row; r++)
+        for (size_t d = 0; d < n_d; d++)
+            o[r][d0 + d] = pn_fma(o[r][d0 + d], f[r], o2[r * ldo2 + d] * g[r]);
 }
 
 static void finish(float *o, float l, size_t head_dim)
@@ -213,9 +229,11 @@ void pn_attn_init_scalar(pn_attn_kernels *k)
     *k = (pn_attn_kernels){
         .store = { store_f16, store_f32, store_q8_0 },
         .tile = { tile_f16, tile_f32, NULL },
+        .widen = widen,
         .score_q8 = score_q8,
         .value_q8 = value_q8,
         .softmax = softmax,
+        .rescale = rescale,
         .merge = merge,
         .finish = finish,
     };

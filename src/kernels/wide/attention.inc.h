@@ -36,20 +36,48 @@ static void softmax(float *s, size_t n, float scale, float *m, float *l)
     *l = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+PN_INLINE void rescale_step(float *m, float *l, const float *m2, const float *l2, float *f,
+                            float *g, size_t i, size_t r)
+{
+    const vec a = V(load)(m + i, r), b = V(load)(m2 + i, r), m_new = V(max)(a, b);
+    const vec vf = V(exp)(V(sub)(a, m_new)), vg = V(exp)(V(sub)(b, m_new));
+    V(store)(f + i, r, vf);
+    V(store)(g + i, r, vg);
+    V(store)(l + i, r, V(fma)(V(load)(l + i, r), vf, V(mul)(V(load)(l2 + i, r), vg)));
+    V(store)(m + i, r, m_new);
+}
+
+static pn_attn_rescale_fn rescale;
+static void rescale(float *m, float *l, const float *m2, const float *l2, float *f, float *g,
+                    size_t n)
+{
+    PN_FOR_VECTORS(n, rescale_step, m, l, m2, l2, f, g);
+}
+
 PN_INLINE void merge_step(float *o, vec f, const float *o2, vec g, size_t i, size_t r)
 {
     V(store)(o + i, r, V(fma)(V(load)(o + i, r), f, V(mul)(V(load)(o2 + i, r), g)));
 }
 
 static pn_attn_merge_fn merge;
-static void merge(float *o, float *m, float *l, const float *o2, float m2, float l2,
-                  size_t head_dim)
+static void merge(float *const *o, size_t d0, size_t n_d, const float *o2, size_t ldo2,
+                  const float *f, const float *g, size_t n_row)
 {
-    const float m_new = pn_max(*m, m2), f = pn_exp(*m - m_new), g = pn_exp(m2 - m_new);
-    *l = pn_fma(*l, f, l2 * g);
-    *m = m_new;
-    const vec vf = V(set1)(f), vg = V(set1)(g);
-    PN_FOR_VECTORS(head_dim, merge_step, o, vf, o2, vg);
+    for (size_t r = 0; r < n_row; r++) {
+        const vec vf = V(set1)(f[r]), vg = V(set1)(g[r]);
+        PN_FOR_VECTORS(n_d, merge_step, o[r] + d0, vf, o2 + r * ldo2, vg);
+    }
+}
+
+PN_INLINE void widen_step(float *dst, const uint16_t *src, size_t i, size_t r)
+{
+    V(store)(dst + i, r, V(load_f16)(src + i, r));
+}
+
+static pn_attn_widen_fn widen;
+static void widen(float *dst, const void *src, size_t n)
+{
+    PN_FOR_VECTORS(n, widen_step, dst, (const uint16_t *)src);
 }
 
 PN_INLINE void finish_step(float *o, vec l, size_t i, size_t r)
