@@ -55,20 +55,21 @@ typedef bool pn_all_finite_fn(const float *x, size_t n);
 /* --- gated delta net -------------------------------------------------------------------------- */
 
 /* Causal depthwise convolution and SiLU of n_tok tokens, channels [c0, c1) of n_ch.
- *   y [n_tok][n_ch], x [n_tok][n_ch]; w [n_ch][n_conv] oldest tap first;
+ *   y: token t's c1 - c0 outputs at t * y_stride; x [n_tok][n_ch]; w [n_ch][n_conv] oldest tap first;
  *   window [n_conv - 1][n_ch]: the inputs before token 0, oldest row first; updated to the last
  *   n_conv - 1 inputs. Each output: one fma chain from +0, oldest tap first, then silu.
  * 1 <= n_conv <= PN_CONV_MAX; y, x and window do not overlap. */
 enum {
     PN_CONV_MAX = 64 /* taps; the architecture uses 4 */
 };
-typedef void pn_conv_silu_fn(float *y, const float *x, float *window, const float *w, size_t n_tok,
-                             size_t n_ch, size_t n_conv, size_t c0, size_t c1);
+typedef void pn_conv_silu_fn(float *y, size_t y_stride, const float *x, float *window,
+                             const float *w, size_t n_tok, size_t n_ch, size_t n_conv, size_t c0,
+                             size_t c1);
 
 /* The gated delta rule of one V-head over n_tok tokens.
  *   state [n_k][n_v] row-major, updated; n_k = n_v = S in this architecture.
  *   q, k: token t's vector at t * qk_stride, n_k floats, L2-normalised; v at t * v_stride;
- *   g (log decay) and beta at t * gate_stride; y at t * y_stride, n_v floats.
+ *   g (log decay) and beta at t * gate_stride; y at t * y_stride, n_v floats: y may be v.
  *   S' = e^g S; pred_j and y_j: 4 fma chains over i mod 4, (a0 + a1) + (a2 + a3);
  *   S = fma(k_i, (v_j - pred_j) * beta, S'); y_j scaled by scale once.
  * Source: arXiv:2412.06464, eq. 10; docs/NUMERICS.md. */

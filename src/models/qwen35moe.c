@@ -57,7 +57,6 @@ static void divide(const pn_qwen35moe *m, const pn_exec *ex, carver *c, pn_qwen3
 
     const size_t shared = c->used; /* the three sub-blocks use the same bytes in turn */
     ws->qkv = carve_floats(c, B * (size_t)g->conv_dim);
-    ws->conv = carve_floats(c, B * (size_t)g->conv_dim);
     ws->z = carve_floats(c, B * (size_t)g->d_inner);
     ws->alpha = carve_floats(c, B * (size_t)g->dt_rank);
     ws->beta = carve_floats(c, B * (size_t)g->dt_rank);
@@ -98,10 +97,10 @@ static void workspace_plan(const pn_model *model, const pn_exec *ex, size_t *ws_
     n_max = (size_t)m->cfg.d_inner > n_max ? (size_t)m->cfg.d_inner : n_max;
     const size_t heads = (size_t)m->cfg.head_dim * (size_t)m->n_head_max;
     n_max = heads > n_max ? heads : n_max;
-    const size_t need[3] = { pn_exec_project_scratch(ex, n_max), pn_qwen35moe_attn_scratch(m, ex),
-                             pn_qwen35moe_moe_scratch(m, ex) };
+    const size_t need[] = { pn_exec_project_scratch(ex, n_max), pn_qwen35moe_ssm_scratch(m),
+                            pn_qwen35moe_attn_scratch(m, ex), pn_qwen35moe_moe_scratch(m, ex) };
     *scratch_bytes = 0;
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof need / sizeof *need; i++)
         *scratch_bytes = need[i] > *scratch_bytes ? need[i] : *scratch_bytes;
 }
 

@@ -120,9 +120,9 @@ typedef struct pn_qwen35moe_ws {
     int *tok_part;  /* [B] the part of each token */
     float **logits; /* [B] where each wanted row of logits goes */
     /* delta net, attention and experts follow each other, so they share one region */
-    float *qkv, *z, *alpha, *beta, *conv; /* [B][conv_dim], [B][d_inner], [B][dt_rank] x 2, qkv */
-    pn_acts inner;                        /* [B] of d_inner */
-    float *q, *k, *v;     /* [B][n_head][2 head_dim], [B][n_head_kv][head_dim] x 2 */
+    float *qkv, *z, *alpha, *beta; /* [B][conv_dim], [B][d_inner], [B][dt_rank] x 2 */
+    pn_acts inner;                 /* [B] of d_inner */
+    float *q, *k, *v;              /* [B][n_head][2 head_dim], [B][n_head_kv][head_dim] x 2 */
     float *cos_t, *sin_t; /* [B][n_rot / 2], filled once a pass: outside the shared region */
     float *attn_parts; /* chunk results where the chunks of a query are shared out among threads */
     pn_acts heads;     /* [B] of n_head * head_dim */
@@ -156,6 +156,7 @@ void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_t
  * beyond, a head's chunks stay with one thread), where there are more threads than KV heads; else
  * 0. Scratch bytes a thread needs in each sub-block. */
 size_t pn_qwen35moe_attn_parts_floats(const pn_qwen35moe *m, const pn_exec *ex);
+size_t pn_qwen35moe_ssm_scratch(const pn_qwen35moe *m);
 size_t pn_qwen35moe_attn_scratch(const pn_qwen35moe *m, const pn_exec *ex);
 size_t pn_qwen35moe_moe_scratch(const pn_qwen35moe *m, const pn_exec *ex);
 

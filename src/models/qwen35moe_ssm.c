@@ -4,6 +4,12 @@
  * Source: arXiv:2412.06464; docs/QWEN35MOE.md, "delta net layer". */
 #include "models/qwen35moe.h"
 
+enum {
+    /* Tokens at a time between conv and gated norm: what they hand on stays in the second-level
+     * cache, while a head's state is fetched and stored once for all of them. */
+    BLOCK_TOKENS = 32
+};
+
 typedef struct ssm_ctx {
     const pn_qwen35moe_pass *p;
     const pn_qwen35moe_ssm *s;
@@ -23,67 +29,90 @@ static void gates(const ssm_ctx *c, int vh, size_t t0, size_t n_tok)
     }
 }
 
-/* Head kh of the q|k|v stream of one part: conv, L2 norms, then each of its V-heads. */
-static void k_head(const ssm_ctx *c, const pn_part *part, size_t t0, int kh)
+/* A thread's scratch: rows of q, k, v [S] each; v becomes the delta rule's output. */
+static size_t row_floats(const pn_qwen35moe_cfg *cfg)
+{
+    return 3 * (size_t)cfg->d_state;
+}
+
+size_t pn_qwen35moe_ssm_scratch(const pn_qwen35moe *m)
+{
+    return BLOCK_TOKENS * row_floats(&m->cfg) * sizeof(float);
+}
+
+/* Head vh over n_tok tokens from t0 on: conv of v, delta rule, gated norm into ws->inner. */
+static void v_head(const ssm_ctx *c, const pn_part *part, size_t t0, size_t n_tok, int vh, float *y)
 {
     const pn_qwen35moe_pass *const p = c->p;
     const pn_qwen35moe_cfg *const cfg = &p->m->cfg;
     const pn_qwen35moe_ws *const ws = p->ws;
     const pn_kernels *const k = &p->ex->k;
     const pn_seq_layout *const l = part->seq->layout;
-    const size_t S = (size_t)cfg->d_state, n_ch = (size_t)cfg->conv_dim;
-    const size_t n_tok = (size_t)part->n_tok, d_inner = (size_t)cfg->d_inner;
-    const size_t q0 = (size_t)kh * S, k0 = ((size_t)cfg->n_group + (size_t)kh) * S;
-    float *const window = part->seq->conv + (size_t)c->i_ssm * l->conv_floats;
-    const float *const x = ws->qkv + t0 * n_ch; /* qkv [n_tok, conv_dim] */
-    float *const y = ws->conv + t0 * n_ch;
-    const size_t d_conv = (size_t)cfg->d_conv;
+    const size_t S = (size_t)cfg->d_state, n_ch = (size_t)cfg->conv_dim, stride = row_floats(cfg);
+    const size_t d_inner = (size_t)cfg->d_inner, n_head = (size_t)cfg->dt_rank;
+    const size_t v0 = (2 * (size_t)cfg->n_group + (size_t)vh) * S;
+    float *const v = y + 2 * S;
 
-    k->conv_silu(y, x, window, c->s->ssm_conv1d, n_tok, n_ch, d_conv, q0, q0 + S);
-    k->conv_silu(y, x, window, c->s->ssm_conv1d, n_tok, n_ch, d_conv, k0, k0 + S);
-    for (size_t it = 0; it < n_tok; it++) {
-        k->l2norm(y + it * n_ch + q0, y + it * n_ch + q0, S, cfg->rms_eps);
-        k->l2norm(y + it * n_ch + k0, y + it * n_ch + k0, S, cfg->rms_eps);
-    }
-    /* V-heads interleave over the K-heads: vh reads K-head vh % n_group. */
-    for (int vh = kh; vh < cfg->dt_rank; vh += cfg->n_group) {
-        const size_t v0 = (2 * (size_t)cfg->n_group + (size_t)vh) * S;
-        k->conv_silu(y, x, window, c->s->ssm_conv1d, n_tok, n_ch, d_conv, v0, v0 + S);
-        gates(c, vh, t0, n_tok);
-        float *const out = ws->inner.f32 + t0 * d_inner + (size_t)vh * S;
-        k->delta_rule(&(pn_delta_args){
-            .state = part->seq->state + (size_t)c->i_ssm * l->state_floats + (size_t)vh * S * S,
-            .q = y + q0,
-            .k = y + k0,
-            .v = y + v0,
-            .g = ws->alpha + t0 * (size_t)cfg->dt_rank + (size_t)vh,
-            .beta = ws->beta + t0 * (size_t)cfg->dt_rank + (size_t)vh,
-            .y = out,
-            .n_tok = n_tok,
-            .n_k = S,
-            .n_v = S,
-            .qk_stride = n_ch,
-            .v_stride = n_ch,
-            .gate_stride = (size_t)cfg->dt_rank,
-            .y_stride = d_inner,
-            .scale = pn_div(1.0f, pn_sqrt((float)cfg->d_state)),
-        });
-        const float *const z = ws->z + t0 * d_inner + (size_t)vh * S;
-        for (size_t it = 0; it < n_tok; it++)
-            k->gated_norm(out + it * d_inner, out + it * d_inner, c->s->ssm_norm, z + it * d_inner,
-                          S, cfg->rms_eps);
+    k->conv_silu(v, stride, ws->qkv + t0 * n_ch,
+                 part->seq->conv + (size_t)c->i_ssm * l->conv_floats, c->s->ssm_conv1d, n_tok, n_ch,
+                 (size_t)cfg->d_conv, v0, v0 + S);
+    gates(c, vh, t0, n_tok);
+    k->delta_rule(&(pn_delta_args){
+        .state = part->seq->state + (size_t)c->i_ssm * l->state_floats + (size_t)vh * S * S,
+        .q = y,
+        .k = y + S,
+        .v = v,
+        .g = ws->alpha + t0 * n_head + (size_t)vh,
+        .beta = ws->beta + t0 * n_head + (size_t)vh,
+        .y = v,
+        .n_tok = n_tok,
+        .n_k = S,
+        .n_v = S,
+        .qk_stride = stride,
+        .v_stride = stride,
+        .gate_stride = n_head,
+        .y_stride = stride,
+        .scale = pn_div(1.0f, pn_sqrt((float)cfg->d_state)),
+    });
+    const size_t at = t0 * d_inner + (size_t)vh * S;
+    for (size_t it = 0; it < n_tok; it++)
+        k->gated_norm(ws->inner.f32 + at + it * d_inner, v + it * stride, c->s->ssm_norm,
+                      ws->z + at + it * d_inner, S, cfg->rms_eps);
+}
+
+/* Head kh of the q|k|v stream of one part: conv and L2 norm of q and k, then each of its V-heads. */
+static void k_head(const ssm_ctx *c, const pn_part *part, size_t t0, int kh, int ith)
+{
+    const pn_qwen35moe_pass *const p = c->p;
+    const pn_qwen35moe_cfg *const cfg = &p->m->cfg;
+    const pn_kernels *const k = &p->ex->k;
+    const size_t S = (size_t)cfg->d_state, n_ch = (size_t)cfg->conv_dim, stride = row_floats(cfg);
+    float *const window = part->seq->conv + (size_t)c->i_ssm * part->seq->layout->conv_floats;
+    float *const y = pn_exec_scratch(p->ex, ith);
+    const size_t end = t0 + (size_t)part->n_tok;
+    for (size_t n; t0 < end; t0 += n) {
+        n = end - t0 < BLOCK_TOKENS ? end - t0 : BLOCK_TOKENS;
+        for (size_t i = 0; i < 2; i++) { /* q, k */
+            const size_t c0 = (i * (size_t)cfg->n_group + (size_t)kh) * S;
+            k->conv_silu(y + i * S, stride, p->ws->qkv + t0 * n_ch, window, c->s->ssm_conv1d, n,
+                         n_ch, (size_t)cfg->d_conv, c0, c0 + S);
+            for (float *row = y + i * S; row < y + n * stride; row += stride)
+                k->l2norm(row, row, S, cfg->rms_eps);
+        }
+        /* V-heads interleave over the K-heads: vh reads K-head vh % n_group. */
+        for (int vh = kh; vh < cfg->dt_rank; vh += cfg->n_group)
+            v_head(c, part, t0, n, vh, y);
     }
 }
 
 /* Items: (part, K-head). */
 static void ssm_region(void *ctx, size_t i0, size_t i1, int ith)
 {
-    (void)ith;
     const ssm_ctx *const c = ctx;
     const size_t n_group = (size_t)c->p->m->cfg.n_group;
     for (size_t i = i0; i < i1; i++) {
         const size_t ip = i / n_group;
-        k_head(c, &c->p->parts[ip], (size_t)c->p->ws->part_off[ip], (int)(i % n_group));
+        k_head(c, &c->p->parts[ip], (size_t)c->p->ws->part_off[ip], (int)(i % n_group), ith);
     }
 }
 

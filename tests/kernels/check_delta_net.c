@@ -31,16 +31,16 @@ static kt_buf copy_of(const kt_buf *from)
 /* --- convolution ------------------------------------------------------------------------------ */
 
 typedef struct conv {
-    size_t n_tok, n_ch, n_conv, c0, c1;
+    size_t n_tok, n_ch, n_conv, c0, c1, y_stride;
     size_t cut; /* tokens of the first call; the rest in a second */
 } conv;
 
 static void conv_run(const pn_kernels *k, const conv *s, float *y, const float *x, float *window,
                      const float *w)
 {
-    const size_t at = s->cut * s->n_ch;
-    k->conv_silu(y, x, window, w, s->cut, s->n_ch, s->n_conv, s->c0, s->c1);
-    k->conv_silu(y + at, x + at, window, w, s->n_tok - s->cut, s->n_ch, s->n_conv, s->c0, s->c1);
+    k->conv_silu(y, s->y_stride, x, window, w, s->cut, s->n_ch, s->n_conv, s->c0, s->c1);
+    k->conv_silu(y + s->cut * s->y_stride, s->y_stride, x + s->cut * s->n_ch, window, w,
+                 s->n_tok - s->cut, s->n_ch, s->n_conv, s->c0, s->c1);
 }
 
 /* A chain of n_conv fma, then silu: its slope is at most 1.1, its own error 2 ulp = 4 U. */
@@ -58,7 +58,8 @@ static void conv_check_exact(kt *t, const conv *s, const float *y, const float *
                 mag += fabs((double)w[c * s->n_conv + j] * (double)in);
             }
             const double want = a / (1.0 + exp(-a));
-            kt_near(t, "y", it * s->n_ch + c, y[it * s->n_ch + c], want,
+            const size_t at = it * s->y_stride + c - s->c0;
+            kt_near(t, "y", at, y[at], want,
                     1.1 * (double)(s->n_conv + 1) * U * mag + 4.1 * U * fabs(want) + 3e-37);
         }
 }
@@ -69,7 +70,7 @@ static void conv_check_case(kt *t, const conv *s)
             s->c1, s->n_ch, s->n_conv);
     kt_buf x = floats_new(s->n_tok * s->n_ch), w = floats_new(s->n_ch * s->n_conv);
     kt_buf old = floats_new((s->n_conv - 1) * s->n_ch);
-    kt_buf got = floats_new(s->n_tok * s->n_ch), want = floats_new(s->n_tok * s->n_ch);
+    kt_buf got = floats_new(s->n_tok * s->y_stride), want = floats_new(s->n_tok * s->y_stride);
     float *const xf = (float *)x.ptr, *const wf = (float *)w.ptr, *const of = (float *)old.ptr;
     for (size_t i = 0; i < s->n_tok * s->n_ch; i++)
         xf[i] = 8.0f * kt_normal(t);
@@ -80,7 +81,8 @@ static void conv_check_case(kt *t, const conv *s)
     kt_buf_seal(&x);
     kt_buf_seal(&w);
     kt_buf win_got = copy_of(&old), win_want = copy_of(&old);
-    const conv whole = { s->n_tok, s->n_ch, s->n_conv, s->c0, s->c1, s->n_tok };
+    conv whole = *s;
+    whole.cut = s->n_tok;
     conv_run(t->scalar, &whole, (float *)want.ptr, xf, (float *)win_want.ptr, wf);
     KT_CALL(t, conv_run(t->k, s, (float *)got.ptr, xf, (float *)win_got.ptr, wf));
     kt_same_floats(t, "y", &got, &want);
@@ -109,6 +111,7 @@ static void check_conv(kt *t)
                 s.c0 = kt_index(t, 20);
                 s.c1 = s.c0 + widths[j];
                 s.n_ch = s.c1 + kt_index(t, 20);
+                s.y_stride = widths[j] + kt_index(t, 20);
                 s.cut = kt_index(t, s.n_tok + 1);
                 conv_check_case(t, &s);
             }
@@ -116,9 +119,9 @@ static void check_conv(kt *t)
         return;
     static float x[16 * 8192], y[16 * 8192], w[4 * 8192], window[3 * 8192];
     KT_BENCH(t, "8192 ch x 1 token", "GFLOAT/s", 8192,
-             t->k->conv_silu(y, x, window, w, 1, 8192, 4, 0, 8192));
+             t->k->conv_silu(y, 8192, x, window, w, 1, 8192, 4, 0, 8192));
     KT_BENCH(t, "8192 ch x 16 tokens", "GFLOAT/s", 16 * 8192,
-             t->k->conv_silu(y, x, window, w, 16, 8192, 4, 0, 8192));
+             t->k->conv_silu(y, 8192, x, window, w, 16, 8192, 4, 0, 8192));
 }
 
 /* --- delta rule ------------------------------------------------------------------------------- */
@@ -281,17 +284,21 @@ static void delta_check_case(kt *t, const delta *s)
             decay_names[s->g], s->fresh ? ", fresh" : "");
     delta_data d = delta_data_new(t, s);
     const size_t n_y = (s->n_tok - 1) * d.args.y_stride + s->n_v;
-    kt_buf got = floats_new(n_y), want = floats_new(n_y);
+    const bool in_place = kt_index(t, 2); /* y is v */
+    kt_buf got = in_place ? copy_of(&d.v) : floats_new(n_y);
+    kt_buf want = in_place ? copy_of(&d.v) : floats_new(n_y);
     kt_buf s_got = copy_of(&d.state), s_want = copy_of(&d.state);
     pn_delta_args a = d.args, ref = d.args;
     a.state = (float *)s_got.ptr;
     a.y = (float *)got.ptr;
+    a.v = in_place ? a.y : d.args.v;
     ref.state = (float *)s_want.ptr;
     ref.y = (float *)want.ptr;
     t->scalar->delta_rule(&ref);
     KT_CALL(t, delta_run(t->k, &a, s->cut));
     kt_same_floats(t, "y", &got, &want);
     kt_same_floats(t, "state", &s_got, &s_want);
+    a.v = d.args.v;
     if (kt_is_scalar(t))
         delta_check_exact(t, &a, (const float *)d.state.ptr);
     delta_data_free(&d);

@@ -245,6 +245,8 @@ void pn_attn_init_neon(pn_attn_kernels *k)
     k->score_q8 = score_q8;
     k->value_q8 = value_q8;
     k->softmax = softmax;
+    k->widen = widen;
+    k->rescale = rescale;
     k->merge = merge;
     k->finish = finish;
 }

@@ -3,10 +3,10 @@
 
 #include "base/arith.h"
 
-/* y[t][c] = silu(sum over taps j ascending of w[c][j] * in[t + j][c]), in = window rows, then x. */
+/* y[t][c - c0] = silu(sum over taps j ascending of w[c][j] * in[t + j][c]), in = window rows, then x. */
 static pn_conv_silu_fn conv_silu;
-static void conv_silu(float *y, const float *x, float *window, const float *w, size_t n_tok,
-                      size_t n_ch, size_t n_conv, size_t c0, size_t c1)
+static void conv_silu(float *y, size_t y_stride, const float *x, float *window, const float *w,
+                      size_t n_tok, size_t n_ch, size_t n_conv, size_t c0, size_t c1)
 {
     const size_t n_old = n_conv - 1;
     for (size_t c = c0; c < c1; c++) {
@@ -17,7 +17,7 @@ static void conv_silu(float *y, const float *x, float *window, const float *w, s
                     t + j < n_old ? window[(t + j) * n_ch + c] : x[(t + j - n_old) * n_ch + c];
                 acc = pn_fma(w[c * n_conv + j], in, acc);
             }
-            y[t * n_ch + c] = pn_silu(acc);
+            y[t * y_stride + c - c0] = pn_silu(acc);
         }
         for (size_t j = 0; j < n_old; j++) /* row j is read as row n_tok + j, never before it */
             window[j * n_ch + c] = n_tok + j < n_old ? window[(n_tok + j) * n_ch + c]

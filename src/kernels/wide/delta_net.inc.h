@@ -30,9 +30,10 @@ typedef struct rows {
     size_t stride;
 } rows;
 
-/* Four taps, r channels from c on, n_tok >= 1 tokens: the last three inputs in registers. */
-PN_INLINE void conv4_step(float *y, const float *x, float *window, const float *w, size_t n_tok,
-                          size_t n_ch, size_t c, size_t r)
+/* Four taps, r channels from c on, n_tok >= 1 tokens: the last three inputs in registers. The rows
+ * of the next call are fetched: whole models' channels put every row into a page of its own. */
+PN_INLINE void conv4_step(float *y, size_t y_stride, const float *x, float *window, const float *w,
+                          size_t n_tok, size_t n_ch, size_t c, size_t r)
 {
     vec tap[4], in[4];
     V(load_taps4)(w + 4 * c, r, tap);
@@ -40,10 +41,11 @@ PN_INLINE void conv4_step(float *y, const float *x, float *window, const float *
         in[j] = V(load)(window + j * n_ch + c, r);
     for (size_t t = 0; t < n_tok; t++) {
         in[3] = V(load)(x + t * n_ch + c, r);
+        __builtin_prefetch(x + (t + N_TOKEN) * n_ch + c);
         vec acc = V(set1)(0.0f);
         for (size_t j = 0; j < 4; j++)
             acc = V(fma)(tap[j], in[j], acc);
-        V(store)(y + t * n_ch + c, r, V(silu)(acc));
+        V(store)(y + t * y_stride, r, V(silu)(acc));
         for (size_t j = 0; j < 3; j++)
             in[j] = in[j + 1];
     }
@@ -52,16 +54,16 @@ PN_INLINE void conv4_step(float *y, const float *x, float *window, const float *
 }
 
 /* A few tokens at a time, so that a row's next channels are still in the cache. */
-static void conv4(float *y, const float *x, float *window, const float *w, size_t n_tok,
-                  size_t n_ch, size_t c0, size_t c1)
+static void conv4(float *y, size_t y_stride, const float *x, float *window, const float *w,
+                  size_t n_tok, size_t n_ch, size_t c0, size_t c1)
 {
-    for (size_t t = 0; t < n_tok; t += N_TOKEN) {
+    for (size_t t = 0; t < n_tok; t += N_TOKEN, y += N_TOKEN * y_stride, x += N_TOKEN * n_ch) {
         const size_t n = n_tok - t < N_TOKEN ? n_tok - t : N_TOKEN;
         size_t c = c0;
         for (; c + N_LANE <= c1; c += N_LANE)
-            conv4_step(y + t * n_ch, x + t * n_ch, window, w, n, n_ch, c, N_LANE);
+            conv4_step(y + (c - c0), y_stride, x, window, w, n, n_ch, c, N_LANE);
         if (c < c1)
-            conv4_step(y + t * n_ch, x + t * n_ch, window, w, n, n_ch, c, c1 - c);
+            conv4_step(y + (c - c0), y_stride, x, window, w, n, n_ch, c, c1 - c);
     }
 }
 
@@ -82,8 +84,8 @@ PN_INLINE void conv_step(float *y, const float *const *in, const float *taps, si
 }
 
 /* Any number of taps, n <= N_CHUNK channels from c on: the taps transposed on the stack. */
-static void conv_chunk(float *y, const float *x, float *window, const float *w, size_t n_tok,
-                       size_t n_ch, size_t n_conv, size_t c, size_t n)
+static void conv_chunk(float *y, size_t y_stride, const float *x, float *window, const float *w,
+                       size_t n_tok, size_t n_ch, size_t n_conv, size_t c, size_t n)
 {
     float taps[PN_CONV_MAX * N_CHUNK] = { 0 };
     const float *in[PN_CONV_MAX];
@@ -94,7 +96,7 @@ static void conv_chunk(float *y, const float *x, float *window, const float *w, 
     for (size_t t = 0; t < n_tok; t++) {
         for (size_t j = 0; j < n_conv; j++)
             in[j] = input_row(x, window, t + j, n_ch, n_old, c);
-        PN_FOR_VECTORS(n, conv_step, y + t * n_ch + c, in, taps, n_conv);
+        PN_FOR_VECTORS(n, conv_step, y + t * y_stride, in, taps, n_conv);
     }
     for (size_t j = 0; j < n_old; j++) /* row j is read as row n_tok + j, never before it */
         memmove(window + j * n_ch + c, input_row(x, window, n_tok + j, n_ch, n_old, c),
@@ -102,14 +104,14 @@ static void conv_chunk(float *y, const float *x, float *window, const float *w, 
 }
 
 static pn_conv_silu_fn conv_silu;
-static void conv_silu(float *y, const float *x, float *window, const float *w, size_t n_tok,
-                      size_t n_ch, size_t n_conv, size_t c0, size_t c1)
+static void conv_silu(float *y, size_t y_stride, const float *x, float *window, const float *w,
+                      size_t n_tok, size_t n_ch, size_t n_conv, size_t c0, size_t c1)
 {
     if (n_conv == 4)
-        conv4(y, x, window, w, n_tok, n_ch, c0, c1);
+        conv4(y, y_stride, x, window, w, n_tok, n_ch, c0, c1);
     else
         for (size_t c = c0; c < c1; c += N_CHUNK)
-            conv_chunk(y, x, window, w, n_tok, n_ch, n_conv, c,
+            conv_chunk(y + (c - c0), y_stride, x, window, w, n_tok, n_ch, n_conv, c,
                        c1 - c < N_CHUNK ? c1 - c : N_CHUNK);
 }
 
