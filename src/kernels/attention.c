@@ -1,10 +1,10 @@
 /* Attention: sizes of the KV layout, and the loops over chunks, rows and tiles, once for all
  * levels; the arithmetic is in kernels/<isa>/attention.c (docs/NUMERICS.md, "Attention and KV").
  *
- * Loop order: blocks of BLOCK_ROWS queries, whose packed queries, scores and running outputs stay in
- * L2; chunks ascending; tiles of K, then of V; register tiles of 12 queries. So a chunk's K and V are
- * read from memory once a block, a tile of them stays in L1 over all rows, and f16 is made floats
- * once for all rows. */
+ * Loop order: blocks of BLOCK_ROWS queries, whose packed queries, scores and running outputs stay
+ * in L2; chunks ascending; tiles of K, then of V; register tiles of 12 queries. So a chunk's K and
+ * V are read from memory once a block, a tile of them stays in L1 over all rows, and f16 is made
+ * floats once for all rows. */
 #include "kernels/kernels.h"
 
 #include "base/mem.h"

@@ -87,8 +87,8 @@ typedef void pn_attn_widen_fn(float *dst, const void *src, size_t n);
 typedef void pn_attn_tile_fn(const void *tile, size_t n_step, const float *a, size_t lda,
                              float *out, size_t ldo, size_t n_row, const void *next);
 
-/* Scores of n_row queries, any number, against one q8_0 K tile: as pn_attn_tile_fn, out [n_row][32];
- * per query and position acc = fma(d_k * d_q, isum, acc), blocks of 32 d ascending.
+/* Scores of n_row queries, any number, against one q8_0 K tile: as pn_attn_tile_fn, out
+ * [n_row][32]; per query and position acc = fma(d_k * d_q, isum, acc), blocks of 32 d ascending.
  * q: query r's pn_q8b groups at q + r * q_stride bytes, 64-byte aligned; rows up to the next
  * multiple of PN_ATTN_ROWS may be read and of out written. */
 typedef void pn_attn_score_q8_fn(const void *tile, size_t n_block, const void *q, size_t q_stride,

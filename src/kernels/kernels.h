@@ -55,7 +55,8 @@ typedef bool pn_all_finite_fn(const float *x, size_t n);
 /* --- gated delta net -------------------------------------------------------------------------- */
 
 /* Causal depthwise convolution and SiLU of n_tok tokens, channels [c0, c1) of n_ch.
- *   y: token t's c1 - c0 outputs at t * y_stride; x [n_tok][n_ch]; w [n_ch][n_conv] oldest tap first;
+ *   y: token t's c1 - c0 outputs at t * y_stride; x [n_tok][n_ch];
+ *   w [n_ch][n_conv] oldest tap first;
  *   window [n_conv - 1][n_ch]: the inputs before token 0, oldest row first; updated to the last
  *   n_conv - 1 inputs. Each output: one fma chain from +0, oldest tap first, then silu.
  * 1 <= n_conv <= PN_CONV_MAX; y, x and window do not overlap. */

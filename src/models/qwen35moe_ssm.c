@@ -80,7 +80,7 @@ static void v_head(const ssm_ctx *c, const pn_part *part, size_t t0, size_t n_to
                       ws->z + at + it * d_inner, S, cfg->rms_eps);
 }
 
-/* Head kh of the q|k|v stream of one part: conv and L2 norm of q and k, then each of its V-heads. */
+/* Head kh of the q|k|v stream of one part: conv and L2 norm of q and k, then its V-heads. */
 static void k_head(const ssm_ctx *c, const pn_part *part, size_t t0, int kh, int ith)
 {
     const pn_qwen35moe_pass *const p = c->p;

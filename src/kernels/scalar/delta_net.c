@@ -3,7 +3,7 @@
 
 #include "base/arith.h"
 
-/* y[t][c - c0] = silu(sum over taps j ascending of w[c][j] * in[t + j][c]), in = window rows, then x. */
+/* y[t][c - c0] = silu(sum over taps j ascending of w[c][j] * in[t + j][c]), in = window, then x. */
 static pn_conv_silu_fn conv_silu;
 static void conv_silu(float *y, size_t y_stride, const float *x, float *window, const float *w,
                       size_t n_tok, size_t n_ch, size_t n_conv, size_t c0, size_t c1)
