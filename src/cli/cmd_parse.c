@@ -1,5 +1,5 @@
-/* pantheon parse: a model's raw answer as thoughts, text and tool calls, by the library's parser, for
- * finding out why an agent went wrong. */
+/* pantheon parse: a model's raw answer as thoughts, text and tool calls, by the library's parser,
+ * for finding out why an agent went wrong. */
 
 #include "base/file.h"
 #include "base/utf8.h"
