@@ -1,6 +1,6 @@
-/* Any answer, in any pieces: the same parts come out as from one piece, arguments are an object of
- * JSON, and of bytes that no tag is made of none is lost. The first byte says whether tools are known
- * and whether the answer begins with thoughts; the second how it is cut. */
+/* Any answer, in any pieces: the same parts come out as from one piece, arguments are one object of
+ * JSON, and of bytes that no tag is made of none is lost. The first byte says whether tools are
+ * known and whether the answer begins with thoughts; the second how it is cut. */
 #include "base/utf8.h"
 #include "chat/parse.h"
 
