@@ -145,11 +145,12 @@ static void on_lost_map(int sig)
     _exit(PN_EXIT_FAILED);
 }
 
-void pn_cli_guard_maps(void)
+void pn_cli_guard_files(void)
 {
     struct sigaction a = { .sa_handler = on_lost_map };
     sigemptyset(&a.sa_mask);
     sigaction(SIGBUS, &a, NULL);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 static volatile sig_atomic_t is_interrupted;

@@ -58,8 +58,8 @@ bool pn_cli_progress(void *ctx, const char *what, uint64_t done, uint64_t total)
 void pn_cli_bar_clear(pn_cli_bar *bar);
 
 /* From here on a mapped file that cannot be read any more (SIGBUS) ends the program with a sentence
- * and exit status 1. */
-void pn_cli_guard_maps(void);
+ * and exit status 1, and a file that may not grow (SIGXFSZ) is an error of the write. */
+void pn_cli_guard_files(void);
 
 /* Ctrl-C: the first one sets a flag, the second ends the program. Arming clears the flag and
  * counts from one again, so an interactive command does it for every answer. */

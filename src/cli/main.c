@@ -104,7 +104,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    pn_cli_guard_maps();
+    pn_cli_guard_files();
     pn_numa_interleave();
     const int status = dispatch(argc, argv);
     /* A full disk behind standard output must not look like success. */

@@ -26,8 +26,8 @@ typedef struct fixed {
     char magic[8];
     uint32_t version, kv_type;
     pn_key model, key, parent;
-    uint32_t n_parent, n_tok;
-    uint64_t page_bytes, rec_bytes;
+    uint32_t n_parent, n_tok, n_vocab, page_bytes;
+    uint64_t rec_bytes;
 } fixed;
 _Static_assert(sizeof(fixed) == 88, "as it lies in the file");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are written as they lie");
@@ -58,6 +58,7 @@ pn_seq_kind pn_seq_kind_of(const pn_model *model, pn_kv_type kv_type)
     return (pn_seq_kind){
         .model = digest(&sum),
         .kv_type = kv_type,
+        .n_vocab = (uint32_t)model->info.n_vocab,
         .page_bytes = pn_seq_page_bytes(&model->layout, kv_type),
         .rec_bytes = pn_seq_recurrent_bytes(&model->layout),
     };
@@ -71,12 +72,13 @@ bool pn_key_equal(const pn_key *a, const pn_key *b)
 bool pn_seq_kind_equal(const pn_seq_kind *a, const pn_seq_kind *b)
 {
     return pn_key_equal(&a->model, &b->model) && a->kv_type == b->kv_type &&
-           a->page_bytes == b->page_bytes && a->rec_bytes == b->rec_bytes;
+           a->n_vocab == b->n_vocab && a->page_bytes == b->page_bytes &&
+           a->rec_bytes == b->rec_bytes;
 }
 
 static pn_key key_of(const pn_seq_kind *kind, const int32_t *ids, size_t n_tok)
 {
-    const uint64_t sizes[] = { kind->kv_type, kind->page_bytes, kind->rec_bytes };
+    const uint64_t sizes[] = { kind->kv_type, kind->n_vocab, kind->page_bytes, kind->rec_bytes };
     XXH3_state_t sum;
     XXH3_128bits_reset(&sum);
     XXH3_128bits_update(&sum, kind->model.bytes, sizeof kind->model.bytes);
@@ -138,6 +140,9 @@ pn_status pn_seq_head_init(pn_seq_head *head, const pn_seq_kind *kind, const int
                            size_t n_parent, size_t n_tok, pn_err *err)
 {
     PN_REQUIRE(n_parent < n_tok && n_tok <= PN_SEQ_FILE_MAX_TOKENS, err);
+    if (kind->page_bytes > UINT32_MAX)
+        return pn_fail(err, PN_ERR_LIMIT, "a page of %" PRIu64 " bytes is too large to be saved",
+                       kind->page_bytes);
     pn_seq_head h = { .kind = *kind, .n_parent = n_parent, .n_tok = n_tok };
     PN_TRY(head_alloc(&h, err));
     h.key = key_of(kind, ids, n_tok);
@@ -178,7 +183,8 @@ static pn_status head_write(int fd, const char *name, const pn_seq_head *head, p
         .parent = head->parent,
         .n_parent = (uint32_t)head->n_parent,
         .n_tok = (uint32_t)head->n_tok,
-        .page_bytes = head->kind.page_bytes,
+        .n_vocab = head->kind.n_vocab,
+        .page_bytes = (uint32_t)head->kind.page_bytes,
         .rec_bytes = head->kind.rec_bytes,
     };
     memcpy(f.magic, magic, sizeof magic);
@@ -228,19 +234,19 @@ static pn_status fixed_check(const fixed *f, const char *name, uint64_t size, pn
         return pn_fail(err, PN_ERR_UNSUPPORTED,
                        "%s: is a saved state of version %" PRIu32 "; version %d expected", name,
                        f->version, PN_SEQ_FILE_VERSION);
-    if (f->kv_type >= PN_KV_COUNT || f->n_tok > PN_SEQ_FILE_MAX_TOKENS || f->n_parent >= f->n_tok)
+    if (f->kv_type >= PN_KV_COUNT || f->n_vocab > INT32_MAX || f->n_tok > PN_SEQ_FILE_MAX_TOKENS ||
+        f->n_parent >= f->n_tok)
         return pn_fail(err, PN_ERR_FORMAT, "%s: is a damaged state: its counts are impossible",
                        name);
     *head = (pn_seq_head){
-        .kind = { f->model, (pn_kv_type)f->kv_type, f->page_bytes, f->rec_bytes },
+        .kind = { f->model, (pn_kv_type)f->kv_type, f->n_vocab, f->page_bytes, f->rec_bytes },
         .key = f->key,
         .parent = f->parent,
         .n_parent = f->n_parent,
         .n_tok = f->n_tok,
     };
-    uint64_t end;
-    if (__builtin_mul_overflow(n_page(head), f->page_bytes, &end) ||
-        __builtin_add_overflow(end, head_bytes(head), &end) || size < end)
+    const uint64_t end = rec_off(head);
+    if (size < end)
         return pn_fail(err, PN_ERR_FORMAT, "%s: is a damaged state: it ends at byte %" PRIu64, name,
                        size);
     if (size - end > f->rec_bytes)
@@ -262,10 +268,9 @@ static pn_status tables_read(int fd, const char *name, const fixed *f, pn_seq_he
     PN_TRY(pn_fd_read(fd, name, &sum, sizeof sum, sizeof *f + ids_bytes + sums_bytes, err));
     bool is_good = sum == head_sum(f, head);
     for (size_t i = 0; i < n_id(head); i++)
-        is_good = is_good && head->ids[i] >= 0;
+        is_good = is_good && (uint32_t)head->ids[i] < f->n_vocab;
     if (!is_good)
-        return pn_fail(err, PN_ERR_FORMAT, "%s: is a damaged state: the sum of its head is wrong",
-                       name);
+        return pn_fail(err, PN_ERR_FORMAT, "%s: is a damaged state: its head is wrong", name);
     return PN_OK;
 }
 

@@ -25,6 +25,7 @@ bool pn_key_equal(const pn_key *a, const pn_key *b);
 typedef struct pn_seq_kind {
     pn_key model; /* of the model's file and of what changes its results */
     pn_kv_type kv_type;
+    uint32_t n_vocab; /* ids are below */
     uint64_t page_bytes, rec_bytes;
 } pn_seq_kind;
 
@@ -38,11 +39,12 @@ typedef struct pn_seq_head {
                            by its key compares the ids, too */
     size_t n_parent;    /* 0: the file stands alone */
     size_t n_tok;       /* > n_parent */
-    int32_t *ids;       /* [n_tok - n_parent] from n_parent on, none negative; owned */
+    int32_t *ids;       /* [n_tok - n_parent] from n_parent on, in 0..n_vocab-1; owned */
     uint64_t *sums;     /* XXH3-64 [n_page + 1] of each page and of the recurrent block; owned */
 } pn_seq_head;
 
-/* The head of ids [n_tok] as the continuation of ids [n_parent]; its sums are not known yet. */
+/* The head of ids [n_tok] as the continuation of ids [n_parent]; its sums are not known yet.
+ * Errors: PN_ERR_LIMIT when a page is too large for the format, PN_ERR_NOMEM. */
 pn_status pn_seq_head_init(pn_seq_head *head, const pn_seq_kind *kind, const int32_t *ids,
                            size_t n_parent, size_t n_tok, pn_err *err);
 void pn_seq_head_clear(pn_seq_head *head);

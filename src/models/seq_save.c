@@ -96,10 +96,7 @@ static pn_status check_head(const pn_model *model, const pn_seq *seq, const char
         return pn_fail(err, PN_ERR_UNSUPPORTED,
                        "%s: has keys and values of type %s; this sequence keeps them as %s", path,
                        pn_kv_type_name(head->kind.kv_type), pn_kv_type_name(seq->kv_type));
-    bool is_whole = pn_seq_kind_equal(&head->kind, &kind) && has_rec && !head->n_parent;
-    for (size_t i = 0; i < head->n_tok && is_whole; i++)
-        is_whole = head->ids[i] < model->info.n_vocab;
-    if (!is_whole)
+    if (!pn_seq_kind_equal(&head->kind, &kind) || !has_rec || head->n_parent)
         return pn_fail(err, PN_ERR_FORMAT, "%s: is not the whole state of a sequence", path);
     if (head->n_tok > (size_t)seq->n_ctx)
         return pn_fail(err, PN_ERR_LIMIT, "%s: has %zu tokens; the context holds %d", path,

@@ -231,6 +231,14 @@ def test_a_full_disk():
         assert r.rc == 1 and "space" in r.err
 
 
+def test_a_file_that_may_not_grow(tmp_path):
+    """ulimit -f: what a write says, not a signal that ends the program; nothing is left."""
+    args = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", PROGRAM, "synth", "-o", tmp_path / "m.gguf"]
+    done = subprocess.run(args, capture_output=True, env=clean_env())
+    assert done.returncode == 1 and b"m.gguf" in done.stderr and b"too large" in done.stderr, done
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("args", [["run", "-p", "hi", "--ignore-eos", "-n", "2000"], ["tokenize"], ["--help"]],
                          ids=lambda a: a[0])
 def test_a_closed_pipe_ends_the_program(args):

@@ -23,6 +23,7 @@ pn_seq_kind made_kind(uint8_t model)
     return (pn_seq_kind){
         .model = { { model } },
         .kv_type = PN_KV_F16,
+        .n_vocab = 1 << 30,
         .page_bytes = pn_seq_page_bytes(&made_layout, PN_KV_F16),
         .rec_bytes = pn_seq_recurrent_bytes(&made_layout),
     };
