@@ -143,47 +143,56 @@ pn_status pn_fd_write(int fd, const char *name, const void *src, size_t len, uin
 
 /* --- files that appear whole ------------------------------------------------------------------ */
 
-pn_status pn_new_file_open(int dir_fd, const char *name, pn_new_file *file, pn_err *err)
-{
-    pn_buf tmp_name = { 0 };
-    pn_buf_addf(&tmp_name, "%s" PN_TMP_SUFFIX, name);
-    pn_new_file f = { .dir_fd = dir_fd, .name = pn_strndup(name, strlen(name)), .fd = -1 };
-    if (!f.name || !pn_buf_cstr(&tmp_name)) {
-        pn_free(f.name);
-        pn_buf_free(&tmp_name);
-        return pn_fail(err, PN_ERR_NOMEM, "%s: no memory for its name", name);
-    }
-    f.tmp_name = tmp_name.ptr;
-    if (access("/proc/self/fd", F_OK) == 0) /* by which it is named in the end */
-        f.fd = openat(dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-    if (f.fd < 0) {
-        unlinkat(dir_fd, f.tmp_name, 0);
-        f.fd =
-            openat(dir_fd, f.tmp_name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
-        f.is_named = f.fd >= 0;
-    }
-    const int why = errno;
-    *file = f;
-    if (f.fd >= 0)
-        return PN_OK;
-    pn_new_file_abort(file);
-    return pn_fail(err, PN_ERR_IO, "%s: cannot be made: %s", name, strerror(why));
-}
+enum {
+    TMP_NAMES = 100, /* that are tried */
+    TMP_ROOM = sizeof PN_TMP_SUFFIX + 3
+};
 
-/* A file without a name gets the temporary one: no call names a file in place of another. */
-static bool give_tmp_name(pn_new_file *file)
+/* Gives the file the first temporary name that is free, or makes it under that. No call names a
+ * file in place of another, so a name is needed even for the moment before the renaming. */
+static bool take_tmp_name(pn_new_file *file)
 {
     char self[32];
     snprintf(self, sizeof self, "/proc/self/fd/%d", file->fd);
-    unlinkat(file->dir_fd, file->tmp_name, 0);
-    file->is_named = linkat(AT_FDCWD, self, file->dir_fd, file->tmp_name, AT_SYMLINK_FOLLOW) == 0;
+    for (int i = 0; i < TMP_NAMES && !file->is_named; i++) {
+        snprintf(file->tmp_name, strlen(file->name) + TMP_ROOM, i ? "%s%s%d" : "%s%s", file->name,
+                 PN_TMP_SUFFIX, i);
+        if (file->fd < 0) {
+            file->fd = openat(file->dir_fd, file->tmp_name,
+                              O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+            file->is_named = file->fd >= 0;
+        } else
+            file->is_named =
+                linkat(AT_FDCWD, self, file->dir_fd, file->tmp_name, AT_SYMLINK_FOLLOW) == 0;
+        if (!file->is_named && errno != EEXIST)
+            break;
+    }
     return file->is_named;
+}
+
+pn_status pn_new_file_open(int dir_fd, const char *name, pn_new_file *file, pn_err *err)
+{
+    pn_new_file f = { .dir_fd = dir_fd, .fd = -1 };
+    f.name = pn_strndup(name, strlen(name));
+    f.tmp_name = pn_calloc(strlen(name) + TMP_ROOM, 1);
+    pn_status st = PN_OK;
+    if (!f.name || !f.tmp_name)
+        st = pn_fail(err, PN_ERR_NOMEM, "%s: no memory for its name", name);
+    if (st == PN_OK && access("/proc/self/fd", F_OK) == 0) /* by which it is named in the end */
+        f.fd = openat(dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (st == PN_OK && f.fd < 0 && !take_tmp_name(&f))
+        st = pn_fail(err, PN_ERR_IO, "%s: cannot be made: %s", name, strerror(errno));
+    if (st == PN_OK)
+        *file = f;
+    else
+        pn_new_file_abort(&f);
+    return st;
 }
 
 pn_status pn_new_file_commit(pn_new_file *file, bool is_durable, pn_err *err)
 {
     pn_status st = PN_OK;
-    if ((is_durable && fsync(file->fd) != 0) || (!file->is_named && !give_tmp_name(file)) ||
+    if ((is_durable && fsync(file->fd) != 0) || (!file->is_named && !take_tmp_name(file)) ||
         renameat(file->dir_fd, file->tmp_name, file->dir_fd, file->name) != 0)
         st = pn_fail(err, PN_ERR_IO, "%s: cannot be written: %s", file->name, strerror(errno));
     else

@@ -29,7 +29,7 @@ pn_status pn_fd_write(int fd, const char *name, const void *src, size_t len, uin
                       pn_err *err);
 
 /* A file that gets its name when it is complete: until pn_new_file_commit it has none where the
- * file system can (O_TMPFILE), else NAME.tmp. */
+ * file system can (O_TMPFILE), else NAME.tmp, or NAME.tmp1 and so on where that is taken. */
 typedef struct pn_new_file {
     int dir_fd; /* the caller's, open until the end */
     int fd;     /* to write to */
@@ -39,8 +39,7 @@ typedef struct pn_new_file {
 
 #define PN_TMP_SUFFIX ".tmp"
 
-/* name: one component, in the folder dir_fd. A link or file called NAME.tmp is replaced, never
- * followed. */
+/* name: one component, in the folder dir_fd. Errors: PN_ERR_IO, PN_ERR_NOMEM. */
 pn_status pn_new_file_open(int dir_fd, const char *name, pn_new_file *file, pn_err *err);
 /* Gives the file its name, in place of an older file of that name. is_durable: it is on the disk
  * before it has the name, so a crash of the system leaves the old file or the new one.

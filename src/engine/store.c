@@ -204,6 +204,7 @@ static bool is_queued(const pn_store *s, const int32_t *ids, int n_tok)
 
 pn_status pn_store_put(pn_store *s, const int32_t *ids, pn_snapshot *snapshot, pn_err *err)
 {
+    PN_ASSERT(snapshot->kv_type == s->kind.kv_type);
     const size_t n_tok = (size_t)snapshot->pos;
     job j = { .ids = pn_calloc(n_tok, sizeof *ids), .snapshot = snapshot };
     pn_status st = PN_OK;
@@ -312,6 +313,7 @@ static bool is_damage(pn_status st)
 
 pn_status pn_store_restore(pn_store *s, const int32_t *ids, size_t n_tok, pn_seq *seq, pn_err *err)
 {
+    PN_REQUIRE(seq->kv_type == s->kind.kv_type, err);
     const size_t most = n_tok < (size_t)seq->n_ctx ? n_tok : (size_t)seq->n_ctx;
     pn_record *border, *bad = NULL;
     pn_err why = { 0 };

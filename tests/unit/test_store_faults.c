@@ -352,6 +352,50 @@ static void test_full_disk_again(void **state)
     pn_store_close(s);
 }
 
+/* A new file has its name when it is whole and not before, and never takes another's: whatever
+ * bears a temporary name already stays. With and without O_TMPFILE. */
+static void test_new_file(void **state)
+{
+    (void)state;
+    const int fd = open(pn_tmpdir(), O_RDONLY | O_DIRECTORY);
+    for (int pass = 0; pass < 2; pass++) {
+        pn_new_file f;
+        uint64_t bytes;
+        lacks_tmpfile = pass;
+        write_bytes(pn_tmpdir_path("new.tmp"), "precious", 8);
+        assert_int_equal(symlink("new.tmp", pn_tmpdir_path("new.tmp1")), 0);
+        assert_int_equal(pn_new_file_open(fd, "new", &f, NULL), PN_OK);
+        assert_int_equal(pn_fd_write(f.fd, "new", "lost", 4, 0, NULL), PN_OK);
+        assert_int_equal(access(pn_tmpdir_path("new"), F_OK), -1);
+        pn_new_file_abort(&f);
+        for (int i = 0; i < 2; i++) { /* the second in place of the first */
+            assert_int_equal(pn_new_file_open(fd, "new", &f, NULL), PN_OK);
+            assert_int_equal(pn_fd_write(f.fd, "new", i ? "two" : "one", 3, 0, NULL), PN_OK);
+            assert_int_equal(pn_new_file_commit(&f, i, NULL), PN_OK);
+            pn_buf b = read_bytes(pn_tmpdir_path("new"));
+            assert_string_equal(pn_buf_cstr(&b), i ? "two" : "one");
+            pn_buf_free(&b);
+        }
+        pn_buf b = read_bytes(pn_tmpdir_path("new.tmp"));
+        assert_string_equal(pn_buf_cstr(&b), "precious");
+        pn_buf_free(&b);
+        assert_int_equal(unlink(pn_tmpdir_path("new")), 0);
+        assert_int_equal(unlink(pn_tmpdir_path("new.tmp")), 0);
+        assert_int_equal(unlink(pn_tmpdir_path("new.tmp1")), 0);
+        assert_int_equal(store_files(pn_tmpdir(), ".tmp2", &bytes), 0);
+    }
+    lacks_tmpfile = false;
+    pn_err err = { 0 };
+    pn_new_file f;
+    char longest[300] = { 0 };
+    memset(longest, 'x', 299);
+    lacks_tmpfile = true;
+    assert_int_equal(pn_new_file_open(fd, longest, &f, &err), PN_ERR_IO);
+    assert_non_null(strstr(err.msg, "File name too long"));
+    lacks_tmpfile = false;
+    close(fd);
+}
+
 /* A process that can open no more files loses no border by it. */
 static void test_no_files(void **state)
 {
@@ -378,7 +422,7 @@ int main(void)
         cmocka_unit_test(test_kill),      cmocka_unit_test(test_damage),
         cmocka_unit_test(test_foreign),   cmocka_unit_test(test_second_process),
         cmocka_unit_test(test_full_disk), cmocka_unit_test(test_full_disk_again),
-        cmocka_unit_test(test_no_files),
+        cmocka_unit_test(test_no_files),  cmocka_unit_test(test_new_file),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
