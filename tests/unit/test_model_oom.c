@@ -1,12 +1,17 @@
-/* Loading a model, making an executor and a state, and a pass, with an allocator that fails at its
- * k-th call: each time a clean error and nothing left behind, until k passes the last call.
+/* Loading a model, making an executor and a state, and a pass; keeping states on disk; with an
+ * allocator that fails at its k-th call: each time a clean error and nothing left behind, until k passes the last call.
  * Linked with --wrap for each allocator (Makefile); blocks and maps are counted here, and a
  * sanitizer build sees what counting cannot. */
 
 #include "support/check.h"
+#include "support/made_state.h"
 #include "support/model_run.h"
 #include "support/small_model.h"
 #include "support/tmpdir.h"
+
+#include "base/status.h"
+#include "engine/store.h"
+#include "models/seq.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -125,13 +130,59 @@ static bool run_all(const char *path, const int32_t *ids, int n, float *logits, 
     return ok;
 }
 
-static void check_path(const char *path, bool onwards)
+static bool count_leaf(void *ctx, const int32_t *ids, size_t n_tok)
 {
-    static const int32_t ids[] = { 1, 5, 9, 2, 7 };
+    (void)ids;
+    *(size_t *)ctx += n_tok;
+    return true;
+}
+
+/* Two borders of 200 and 300 tokens to a new folder below path and back. logits stay zeros. */
+static bool run_store(const char *path, const int32_t *ids, int n, float *logits, pn_err *err)
+{
+    static int n_run;
+    (void)n;
+    const pn_seq_kind kind = made_kind(1);
+    char dir[200];
+    snprintf(dir, sizeof dir, "%s%d", path, n_run++);
+    const pn_store_opts opts = { .dir = dir, .max_bytes = 1 << 30 };
+    pn_store *s = NULL;
+    const int k = fail_at;
+    fail_at = -1;
+    pn_seq seq = made_seq();
+    pn_snapshot *snapshots[] = { made_snapshot(ids, 200), made_snapshot(ids, 300) };
+    fail_at = k;
+    bool ok = pn_store_open(&kind, &opts, &s, err) == PN_OK;
+    for (int i = 0; i < 2; i++)
+        if (ok)
+            ok = pn_store_put(s, ids, snapshots[i], err) == PN_OK;
+        else
+            pn_snapshot_free(snapshots[i]);
+    size_t n_leaf = 0;
+    ok = ok && pn_store_each_leaf(s, count_leaf, &n_leaf, err) == PN_OK;
+    if (ok)
+        pn_store_flush(s);
+    ok = ok && pn_store_restore(s, ids, 300, &seq, err) == PN_OK;
+    if (ok && pn_seq_pos(&seq) != 300) /* the writer's failure is only logged */
+        ok = pn_fail(err, PN_ERR_NOMEM, "a border was not written") == PN_OK;
+    fail_at = -1;
+    assert_true(made_is_right(&seq, ids, 0));
+    fail_at = k;
+    pn_seq_clear(&seq);
+    pn_store_close(s);
+    memset(logits, 0, 96 * sizeof *logits);
+    return ok;
+}
+
+typedef bool run_fn(const char *path, const int32_t *ids, int n, float *logits, pn_err *err);
+
+static void check_path(run_fn *run, const char *path, bool onwards)
+{
+    static const int32_t ids[300] = { 1, 5, 9, 2, 7 };
     float want[512], got[512];
     pn_err err = { 0 };
     fail_at = -1;
-    assert_true(run_all(path, ids, 5, want, &err)); /* also makes what is made once */
+    assert_true(run(path, ids, 5, want, &err)); /* also makes what is made once */
     fail_onwards = onwards;
     int k = 0, n_failed = 0;
     for (;; k++) {
@@ -140,7 +191,7 @@ static void check_path(const char *path, bool onwards)
         err = (pn_err){ 0 };
         n_calls = 0;
         fail_at = k;
-        const bool ok = run_all(path, ids, 5, got, &err);
+        const bool ok = run(path, ids, 5, got, &err);
         const int made = n_calls;
         fail_at = -1;
         if (n_blocks != blocks || n_maps != maps)
@@ -170,15 +221,23 @@ static void test_out_of_memory(void **state)
     const small_shape s = small_base();
     const char *const path = pn_tmpdir_path("m.gguf");
     small_write(path, &s);
-    check_path(path, false);
-    check_path(path, true);
+    check_path(run_all, path, false);
+    check_path(run_all, path, true);
 }
 
 /* The same for a split file, whose parts are opened one by one. */
 static void test_out_of_memory_split(void **state)
 {
     (void)state;
-    check_path(PN_TEST_MODELS "variants/split-00001-of-00004.gguf", false);
+    check_path(run_all, PN_TEST_MODELS "variants/split-00001-of-00004.gguf", false);
+}
+
+/* The same for borders on disk, the writer's part included. */
+static void test_out_of_memory_store(void **state)
+{
+    (void)state;
+    check_path(run_store, pn_tmpdir_path("store"), false);
+    check_path(run_store, pn_tmpdir_path("store-on"), true);
 }
 
 int main(void)
@@ -186,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_out_of_memory_split),
+        cmocka_unit_test(test_out_of_memory_store),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
