@@ -16,15 +16,16 @@ enum {
     YIELD_PAUSES = 1000
 };
 
-/* A region in one word, so that whoever takes a run of items knows in the same step whether there
- * was one: the next run (24 bits), the number of runs (24). A worker that comes late finds none
- * left, or one of the next region, which it may as well compute; the caller waits for runs, not for
- * workers, so one that has no core delays nobody. */
-enum {
-    RUN_BITS = 24
-};
-#define RUN_MASK (((uint64_t)1 << RUN_BITS) - 1)
-#define RUN_MAX  ((size_t)1 << (RUN_BITS - 1)) /* the next-run field cannot overflow */
+/* The runs of a region that one thread has before it: [next, end), next in the low half. Its owner
+ * takes the first, whoever has none left takes the last: so a thread reads long contiguous
+ * stretches, mostly counts on a line of its own, and a slow one is helped. One word, so that taking
+ * a run and knowing that there was one are one step. A worker that comes late finds none, or runs
+ * of the next region, which it may as well compute; the caller waits for runs, not for workers, so
+ * one that has no core delays nobody. */
+typedef struct part {
+    _Alignas(PN_ALIGN) _Atomic uint64_t runs;
+} part;
+#define RUN_MAX ((size_t)UINT32_MAX)
 
 typedef struct worker {
     pn_pool *pool;
@@ -35,14 +36,14 @@ typedef struct worker {
 struct pn_pool {
     int n_thread;
     worker *workers; /* [n_thread - 1] */
+    part *parts;     /* [n_thread] */
     int n_started;
 
-    /* The region: written by the caller before it stores `runs` (release), read by those who took a
-     * run (acquire); stable until every run is done. */
+    /* The region: written by the caller before it stores the parts (release), read by those who
+     * took a run (acquire); stable until every run is done. */
     pn_pool_fn *fn;
     void *ctx;
     size_t n_item, grain;
-    _Alignas(PN_ALIGN) _Atomic uint64_t runs;
     _Alignas(PN_ALIGN) atomic_size_t n_done; /* runs computed; adding releases their results */
     _Alignas(PN_ALIGN) atomic_uint epoch;    /* number of regions begun: what workers watch */
     atomic_int n_sleeping;
@@ -61,18 +62,38 @@ static inline void cpu_pause(void)
 #endif
 }
 
+/* Takes a run of a part: its first or, for helpers, its last. False when none is left. */
+static bool take(part *from, bool is_owner, size_t *run)
+{
+    uint64_t s = atomic_load_explicit(&from->runs, memory_order_relaxed);
+    for (;;) {
+        const uint32_t next = (uint32_t)s, end = (uint32_t)(s >> 32);
+        if (next >= end)
+            return false;
+        const uint64_t rest = is_owner ? s + 1 : s - ((uint64_t)1 << 32);
+        if (atomic_compare_exchange_weak_explicit(&from->runs, &s, rest, memory_order_acquire,
+                                                  memory_order_relaxed)) {
+            *run = is_owner ? next : end - 1;
+            return true;
+        }
+    }
+}
+
+/* Computes runs until none is left. They are counted at the end: a region in which somebody has
+ * uncounted runs cannot end, so all of them are of one region. */
 static void work(pn_pool *p, int ith)
 {
-    for (;;) {
-        const uint64_t s = atomic_fetch_add_explicit(&p->runs, 1, memory_order_acquire);
-        const size_t run = (size_t)(s & RUN_MASK), n_run = (size_t)(s >> RUN_BITS);
-        if (run >= n_run)
-            return;
-        const size_t i0 = run * p->grain;
-        const size_t i1 = p->n_item - i0 < p->grain ? p->n_item : i0 + p->grain;
-        p->fn(p->ctx, i0, i1, ith);
-        atomic_fetch_add_explicit(&p->n_done, 1, memory_order_release);
+    size_t run, n_done = 0;
+    for (int i = 0; i < p->n_thread; i++) {
+        part *const from = &p->parts[(ith + i) % p->n_thread];
+        for (; take(from, i == 0, &run); n_done++) {
+            const size_t i0 = run * p->grain;
+            const size_t i1 = p->n_item - i0 < p->grain ? p->n_item : i0 + p->grain;
+            p->fn(p->ctx, i0, i1, ith);
+        }
     }
+    if (n_done)
+        atomic_fetch_add_explicit(&p->n_done, n_done, memory_order_release);
 }
 
 /* Waits until epoch differs from seen: spins, then sleeps. Returns the new epoch. */
@@ -129,10 +150,12 @@ pn_status pn_pool_new(int n_thread, pn_pool **pool, pn_err *err)
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     p->workers = pn_calloc((size_t)n_thread, sizeof *p->workers);
-    if (!p->workers) {
+    p->parts = pn_alloc_aligned((size_t)n_thread * sizeof *p->parts);
+    if (!p->workers || !p->parts) {
         pn_pool_free(p);
         return pn_fail(err, PN_ERR_NOMEM, "no memory for the thread pool");
     }
+    memset(p->parts, 0, (size_t)n_thread * sizeof *p->parts);
     for (int i = 0; i < n_thread - 1; i++) {
         p->workers[i] = (worker){ .pool = p, .ith = i + 1 };
         const int rc = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
@@ -157,6 +180,7 @@ void pn_pool_free(pn_pool *p)
         pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);
+    pn_free(p->parts);
     pn_free(p->workers);
     pn_free(p);
 }
@@ -170,15 +194,20 @@ void pn_pool_run(pn_pool *p, size_t n_item, size_t grain, pn_pool_fn *fn, void *
         fn(ctx, 0, n_item, 0);
         return;
     }
-    if (n_item > RUN_MAX * grain)
-        grain = (n_item + RUN_MAX - 1) / RUN_MAX;
+    if (n_item / grain >= RUN_MAX)
+        grain = n_item / RUN_MAX + 1;
     const size_t n_run = (n_item + grain - 1) / grain;
     p->fn = fn;
     p->ctx = ctx;
     p->n_item = n_item;
     p->grain = grain;
     atomic_store_explicit(&p->n_done, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->runs, (uint64_t)n_run << RUN_BITS, memory_order_release);
+    const size_t n_thread = (size_t)p->n_thread, each = n_run / n_thread, more = n_run % n_thread;
+    for (size_t i = 0, next = 0; i < n_thread; i++) {
+        const size_t end = next + each + (i < more);
+        atomic_store_explicit(&p->parts[i].runs, (uint64_t)end << 32 | next, memory_order_release);
+        next = end;
+    }
     raise_epoch(p);
     work(p, 0);
     for (int i = 0; atomic_load_explicit(&p->n_done, memory_order_acquire) < n_run; i++) {

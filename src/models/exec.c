@@ -11,6 +11,7 @@ enum {
     N_BATCH_MAX = 1 << 16,
     ITEMS_PER_THREAD = 8, /* pieces of a region: enough that a slow core takes fewer of them */
     PROJ_ROWS_MAX = 256,
+    QUANTIZE_FLOATS = 8192 /* of a run: about as long as handing one to a thread takes */
 };
 
 static const struct {
@@ -256,7 +257,8 @@ void pn_exec_project(pn_exec *ex, const pn_acts *x, size_t n_tok, const pn_proj 
     size_t rows_all = 0;
     for (int i = 0; i < n_proj; i++)
         rows_all += projs[i].w->n_row;
-    const size_t rows = pn_exec_rows_per_item(ex, rows_all, PROJ_ROWS_MAX);
+    const size_t rows_max = n_tok == 1 ? PN_DECODE_ROWS : PROJ_ROWS_MAX;
+    const size_t rows = pn_exec_rows_per_item(ex, rows_all, rows_max);
     for (int i = 0; i < n_proj; i++) {
         const pn_qweight *const w = projs[i].w;
         PN_ASSERT(w->n == x->n);
@@ -302,5 +304,5 @@ static void quantize_region(void *ctx, size_t i0, size_t i1, int ith)
 void pn_exec_quantize(pn_exec *ex, pn_acts *acts, size_t n_col)
 {
     norm_ctx c = { .k = &ex->k, .acts = acts };
-    pn_pool_run(ex->pool, n_col, 1, quantize_region, &c);
+    pn_pool_run(ex->pool, n_col, QUANTIZE_FLOATS / acts->n, quantize_region, &c);
 }

@@ -81,6 +81,7 @@ static void divide(const pn_qwen35moe *m, const pn_exec *ex, carver *c, pn_qwen3
     ws->exp_tok = carve_ints(c, B * n_used);
     ws->place = carve_ints(c, B * n_used);
     carve_acts(c, &ws->ff, m->need_ff, (size_t)m->n_ff_exp_max, B * n_used);
+    ws->down = carve_floats(c, (n_used + 1) * n_embd);
     carve_acts(c, &ws->ff_shexp, m->need_ff_shexp, (size_t)g->n_ff_shexp, B);
     c->used = c->used > end ? c->used : end;
 }

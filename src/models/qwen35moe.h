@@ -136,6 +136,7 @@ typedef struct pn_qwen35moe_ws {
     int *place;        /* [B * n_expert_used] place of (token, rank) */
     pn_acts ff;        /* [B * n_expert_used] of n_ff_exp, grouped by expert */
     pn_acts ff_shexp;  /* [B] of n_ff_shexp */
+    float *down;       /* [n_expert_used + 1][n_embd]: one token's down products */
     float *out;        /* [B][n_embd]: a projection before it is added to x */
 } pn_qwen35moe_ws;
 

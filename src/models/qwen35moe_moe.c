@@ -13,6 +13,7 @@
 enum {
     UP_ROWS = 256,   /* most gate and up rows of one item */
     DOWN_ROWS = 128, /* most down rows of one item; its results stay in a thread's scratch */
+    SUM_CHUNKS = 16  /* of DOWN_ROWS a run of the sums: less work is not worth a second thread */
 };
 
 #define WEIGHT_SUM_MIN \
@@ -190,54 +191,110 @@ static void up_region(void *ctx, size_t i0, size_t i1, int ith)
         up_item(ctx, i, ith);
 }
 
-/* Columns [first, first + n_col) of h times rows [row0, row1), into out [n_col][rows]. */
+/* Rows [row0, row1) of w times columns [first, first + n_col) of h, into out + i * stride. */
 static void down_product(const moe_ctx *c, const pn_qweight *w, size_t ie, size_t row0, size_t row1,
-                         const pn_acts *h, size_t first, size_t n_col, float *out,
+                         const pn_acts *h, size_t first, size_t n_col, float *out, size_t stride,
                          const moe_scratch *s)
 {
     const pn_act_kind kind = pn_qweight_act(w);
     for (size_t i = 0; i < n_col; i++) {
         s->x[i] = pn_acts_col(h, kind, first + i);
-        s->y[i] = out + i * (row1 - row0);
+        s->y[i] = out + i * stride;
     }
     pn_qmv(&c->p->ex->k, w, ie, row0, row1, s->x, s->y, n_col, s->mm);
 }
 
-/* Output rows [row0, row1) of every token: all down products, then each token's weighted sum in
- * rank order, the shared expert last, and the residual. */
-static void down_item(const moe_ctx *c, size_t item, int ith)
+/* The products of the i-th expert in use, or behind them the shared one's, for rows [row0, row1)
+ * and all its tokens: places of results, then [n_tok] of the shared one, each stride floats apart. */
+static void down_expert(const moe_ctx *c, size_t i, size_t row0, size_t row1, float *results,
+                        size_t stride, const moe_scratch *s)
+{
+    const pn_qwen35moe_ws *const ws = c->p->ws;
+    if (i == c->n_list) {
+        const size_t n_slot = c->n_tok * (size_t)c->p->m->cfg.n_expert_used;
+        down_product(c, &c->e->ffn_down_shexp, 0, row0, row1, &ws->ff_shexp, 0, c->n_tok,
+                     results + n_slot * stride, stride, s);
+        return;
+    }
+    const int ie = ws->exp_list[i];
+    const size_t first = (size_t)ws->exp_first[ie];
+    down_product(c, &c->e->ffn_down_exps, (size_t)ie, row0, row1, &ws->ff, first,
+                 (size_t)ws->exp_first[ie + 1] - first, results + first * stride, stride, s);
+}
+
+/* Each token's weighted sum of results in rank order, the shared expert last, and the residual, for
+ * output rows [row0, row0 + rows). */
+static void add_sums(const moe_ctx *c, size_t row0, size_t rows, const float *results,
+                     size_t stride)
 {
     const pn_qwen35moe_cfg *const cfg = &c->p->m->cfg;
     const pn_qwen35moe_ws *const ws = c->p->ws;
     const pn_kernels *const k = &c->p->ex->k;
-    const moe_scratch s = scratch_of(c->p, ith);
     const size_t n_embd = (size_t)cfg->n_embd, n_used = (size_t)cfg->n_expert_used;
-    const size_t row0 = item * c->rows;
-    const size_t row1 = row0 + c->rows < n_embd ? row0 + c->rows : n_embd, rows = row1 - row0;
-
-    for (size_t i = 0; i < c->n_list; i++) {
-        const int ie = ws->exp_list[i];
-        const size_t first = (size_t)ws->exp_first[ie];
-        down_product(c, &c->e->ffn_down_exps, (size_t)ie, row0, row1, &ws->ff, first,
-                     (size_t)ws->exp_first[ie + 1] - first, s.results + first * rows, &s);
-    }
-    float *const shexp = s.results + c->n_tok * n_used * rows; /* [n_tok][rows] */
-    down_product(c, &c->e->ffn_down_shexp, 0, row0, row1, &ws->ff_shexp, 0, c->n_tok, shexp, &s);
-
     for (size_t it = 0; it < c->n_tok; it++) {
         float acc[DOWN_ROWS] = { 0 };
         for (size_t r = 0; r < n_used; r++)
             k->axpy(acc, ws->top_w[it * n_used + r],
-                    s.results + (size_t)ws->place[it * n_used + r] * rows, rows);
-        k->axpy(acc, ws->sgate[it], shexp + it * rows, rows);
+                    results + (size_t)ws->place[it * n_used + r] * stride, rows);
+        k->axpy(acc, ws->sgate[it], results + (c->n_tok * n_used + it) * stride, rows);
         k->add(c->x + it * n_embd + row0, acc, rows);
     }
 }
 
+/* Many tokens. Items: chunks of output rows, with the products of all experts and the sums. */
 static void down_region(void *ctx, size_t i0, size_t i1, int ith)
 {
-    for (size_t i = i0; i < i1; i++)
-        down_item(ctx, i, ith);
+    const moe_ctx *const c = ctx;
+    const size_t n_embd = (size_t)c->p->m->cfg.n_embd;
+    const moe_scratch s = scratch_of(c->p, ith);
+    for (size_t item = i0; item < i1; item++) {
+        const size_t row0 = item * c->rows;
+        const size_t row1 = row0 + c->rows < n_embd ? row0 + c->rows : n_embd, rows = row1 - row0;
+        for (size_t i = 0; i <= c->n_list; i++)
+            down_expert(c, i, row0, row1, s.results, rows, &s);
+        add_sums(c, row0, rows, s.results, rows);
+    }
+}
+
+/* One token, whose results fit in ws->down. Items: (expert, chunk of its rows), so that a thread
+ * reads whole experts instead of a piece of each; then the sums. */
+static void down_one_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    const moe_ctx *const c = ctx;
+    const size_t n_embd = (size_t)c->p->m->cfg.n_embd;
+    const moe_scratch s = scratch_of(c->p, ith);
+    for (size_t item = i0; item < i1; item++) {
+        const size_t row0 = item % c->n_chunk * c->rows;
+        const size_t row1 = row0 + c->rows < n_embd ? row0 + c->rows : n_embd;
+        down_expert(c, item / c->n_chunk, row0, row1, c->p->ws->down + row0, n_embd, &s);
+    }
+}
+
+static void sums_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    (void)ith;
+    const moe_ctx *const c = ctx;
+    const size_t n_embd = (size_t)c->p->m->cfg.n_embd;
+    for (size_t i = i0; i < i1; i++) {
+        const size_t row0 = i * DOWN_ROWS, left = n_embd - row0;
+        add_sums(c, row0, left < DOWN_ROWS ? left : DOWN_ROWS, c->p->ws->down + row0, n_embd);
+    }
+}
+
+static void down(moe_ctx *c)
+{
+    pn_exec *const ex = c->p->ex;
+    const size_t n_embd = (size_t)c->p->m->cfg.n_embd;
+    if (c->n_tok == 1) {
+        c->rows = pn_exec_rows_per_item(ex, (c->n_list + 1) * n_embd, 4 * PN_DECODE_ROWS);
+        c->n_chunk = (n_embd + c->rows - 1) / c->rows;
+        pn_pool_run(ex->pool, (c->n_list + 1) * c->n_chunk, 1, down_one_region, c);
+        pn_pool_run(ex->pool, (n_embd + DOWN_ROWS - 1) / DOWN_ROWS, SUM_CHUNKS, sums_region, c);
+        return;
+    }
+    c->rows = pn_exec_rows_per_item(ex, n_embd, DOWN_ROWS);
+    c->rows = c->rows < DOWN_ROWS ? c->rows : DOWN_ROWS;
+    pn_pool_run(ex->pool, (n_embd + c->rows - 1) / c->rows, 1, down_region, c);
 }
 
 /* --- the layer -------------------------------------------------------------------------------- */
@@ -276,7 +333,7 @@ void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_t
     const size_t n_batch = (size_t)ex->n_batch, n_slot_max = n_batch * (size_t)cfg->n_expert_used;
     const size_t ff = (size_t)e->n_ff_exp, ffs = (size_t)cfg->n_ff_shexp;
     pn_acts_init(&ws->ff, ws->ff.f32, p->m->need_ff, ff, n_slot_max);
-    c.rows = pn_exec_rows_per_item(ex, c.n_list * ff + ffs, UP_ROWS);
+    c.rows = pn_exec_rows_per_item(ex, c.n_list * ff + ffs, n_tok == 1 ? PN_DECODE_ROWS : UP_ROWS);
     c.rows = c.rows < UP_ROWS ? c.rows : UP_ROWS;
     c.n_chunk = (ff + c.rows - 1) / c.rows;
     c.n_chunk_shexp = (ffs + c.rows - 1) / c.rows;
@@ -289,9 +346,7 @@ void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_t
     pn_stage_begin(ex);
     pn_exec_quantize(ex, &ws->ff, n_tok * (size_t)cfg->n_expert_used);
     pn_exec_quantize(ex, &ws->ff_shexp, n_tok);
-    c.rows = pn_exec_rows_per_item(ex, (size_t)cfg->n_embd, DOWN_ROWS);
-    c.rows = c.rows < DOWN_ROWS ? c.rows : DOWN_ROWS;
-    pn_pool_run(ex->pool, ((size_t)cfg->n_embd + c.rows - 1) / c.rows, 1, down_region, &c);
+    down(&c);
     bytes = macs = 0;
     count(&c, &e->ffn_down_exps, &e->ffn_down_shexp, &bytes, &macs);
     pn_stage_end(ex, PN_STAGE_EXPERTS_DOWN, bytes, macs);

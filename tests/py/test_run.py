@@ -128,6 +128,22 @@ def test_ctrl_c_while_a_long_prompt_is_read(tmp_path):
     assert time.monotonic() - t0 < 5 and out == b"" and p.returncode in (0, 1), (p.returncode, err)
 
 
+@pytest.mark.skipif(IS_SANITIZED, reason="shadow memory")
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="Linux")
+def test_a_process_has_no_copy_of_the_weights():
+    """What a second process costs is its own dirty memory: state and workspace, not the file."""
+    p = subprocess.Popen([PROGRAM, "run", "-m", MODEL, "--raw", "-p", "Once upon a", "--ignore-eos", "-n", "30000",
+                          "--ctx", "512", "--batch", "8"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_env())
+    assert p.stdout.read(20)
+    with open(f"/proc/{p.pid}/smaps_rollup") as f:
+        kb = {k: int(v) for k, v in re.findall(r"(\w+): +(\d+) kB", f.read())}
+    p.kill()
+    p.communicate(timeout=30)
+    assert kb["Rss"] * 1024 > MODEL.stat().st_size / 2, "the weights are mapped and read"
+    assert kb["Private_Dirty"] * 1024 < MODEL.stat().st_size / 2
+
+
 def on_a_terminal(*options, **env):
     """What run writes to a terminal."""
     pid, fd = pty.fork()

@@ -11,6 +11,7 @@
 #include "base/status.h"
 
 #include <linux/mempolicy.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -117,6 +118,35 @@ static void test_pool_computes_each_item_once(void **state)
     }
 }
 
+enum {
+    N_HELD = 64
+};
+
+/* Item 0 ends when all others are done. */
+static void hold_first(void *ctx, size_t i0, size_t i1, int ith)
+{
+    (void)ith;
+    (void)i1;
+    atomic_int *const n_done = ctx;
+    while (i0 == 0 && atomic_load(n_done) < N_HELD - 1)
+        sched_yield();
+    atomic_fetch_add(n_done, 1);
+}
+
+/* A thread that is held up by one item loses the rest of its part to the others. */
+static void test_pool_helps_a_slow_thread(void **state)
+{
+    (void)state;
+    for (int n_thread = 2; n_thread <= 4; n_thread++) {
+        pn_pool *pool;
+        assert_int_equal(pn_pool_new(n_thread, &pool, NULL), PN_OK);
+        atomic_int n_done = 0;
+        pn_pool_run(pool, N_HELD, 1, hold_first, &n_done);
+        assert_int_equal(atomic_load(&n_done), N_HELD);
+        pn_pool_free(pool);
+    }
+}
+
 /* The default thread count is within what the machine has. */
 static void test_default_threads(void **state)
 {
@@ -146,6 +176,7 @@ int main(void)
         cmocka_unit_test(test_buf),
         cmocka_unit_test(test_map_refuses),
         cmocka_unit_test(test_pool_computes_each_item_once),
+        cmocka_unit_test(test_pool_helps_a_slow_thread),
         cmocka_unit_test(test_default_threads),
         cmocka_unit_test(test_numa),
     };
