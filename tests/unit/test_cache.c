@@ -365,8 +365,8 @@ static size_t rss_bytes(void)
     return (size_t)n_resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* 200 different prompts under a limit of 1 GiB: the process stays below it, the oldest are gone, the
- * newest are there. (llama.cpp#25437) */
+/* 200 different prompts under a limit of 1 GiB: the process stays below it, the oldest are gone,
+ * the newest are there. (llama.cpp#25437) */
 static void test_rss(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* Loading a model, making an executor and a state, and a pass; keeping states on disk; with an
- * allocator that fails at its k-th call: each time a clean error and nothing left behind, until k passes the last call.
- * Linked with --wrap for each allocator (Makefile); blocks and maps are counted here, and a
- * sanitizer build sees what counting cannot. */
+/* Loading a model, making an executor and a state, and a pass, and keeping states on disk, with an
+ * allocator that fails at its k-th call: each time a clean error and nothing left behind, until k
+ * passes the last call. Linked with --wrap for each allocator (Makefile); blocks and maps are
+ * counted here, and a sanitizer build sees what counting cannot. */
 
 #include "support/check.h"
 #include "support/made_state.h"
