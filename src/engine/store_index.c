@@ -223,8 +223,22 @@ static void evict(pn_index *index, pn_record *r)
     sweep(index);
 }
 
+/* Bytes of what is held and cannot go. */
+static uint64_t held_bytes(const pn_index *index)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < index->n_record; i++) {
+        const pn_record *const r = index->records[i];
+        if (r->n_pin && !r->is_dead)
+            n += pn_seq_file_bytes(&r->head, r->n_reader > 0);
+    }
+    return n;
+}
+
 bool pn_index_shrink(pn_index *index, uint64_t max_bytes)
 {
+    if (held_bytes(index) > max_bytes)
+        return false;
     while (index->bytes > max_bytes) {
         pn_record *oldest = NULL;
         for (size_t i = 0; i < index->n_record; i++) {

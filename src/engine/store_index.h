@@ -61,8 +61,8 @@ void pn_index_unpin(pn_index *index, pn_record *record);
 
 /* Marks a border as used now, for this process and the next. */
 void pn_index_touch(pn_index *index, pn_record *record);
-/* Removes what was unused for longest until all files together have at most max_bytes; false when
- * the rest is held. */
+/* Removes what was unused for longest until all files together have at most max_bytes; false, and
+ * nothing is removed, when more than that is held. */
 bool pn_index_shrink(pn_index *index, uint64_t max_bytes);
 /* Removes a record that cannot be trusted, and all that continue it, and logs why. */
 void pn_index_remove(pn_index *index, pn_record *record, const pn_err *why);

@@ -169,6 +169,27 @@ static void test_oldest_goes(void **state)
     pn_store_close(s);
 }
 
+/* A conversation that outgrew the budget throws nobody else out on the way. */
+static void test_too_long(void **state)
+{
+    (void)state;
+    const pn_seq_kind kind = made_kind(1);
+    int32_t ids[ALL], other[ALL];
+    made_ids(ids, 1, ALL, 0);
+    made_ids(other, 2, ALL, 0);
+    pn_store *const s =
+        store_open(pn_tmpdir_path("long"), 12 * kind.page_bytes + 2 * kind.rec_bytes, 1, NULL);
+    store_put(s, other, 100);
+    store_put(s, ids, 900);
+    store_put(s, ids, 1900);
+    pn_store_flush(s);
+    assert_int_equal(store_stats(s).n_failed, 1);
+    assert_int_equal(store_stats(s).n_evicted, 0);
+    assert_int_equal(store_restored(s, other, ALL), 100);
+    assert_int_equal(store_restored(s, ids, ALL), 900);
+    pn_store_close(s);
+}
+
 /* Pages that the sequence has already are kept as they are, and the rest is read. */
 static void test_shared_pages(void **state)
 {
@@ -328,8 +349,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart),      cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_budget),       cmocka_unit_test(test_oldest_goes),
-        cmocka_unit_test(test_shared_pages), cmocka_unit_test(test_leaves),
-        cmocka_unit_test(test_queue),        cmocka_unit_test(test_side_by_side),
+        cmocka_unit_test(test_too_long),     cmocka_unit_test(test_shared_pages),
+        cmocka_unit_test(test_leaves),       cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_side_by_side),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
