@@ -169,7 +169,7 @@ typedef struct tile_ref {
 static tile_ref tile_for(const block *b, const char *tile, size_t n_step, const char *next)
 {
     const pn_attn_kernels *const f = &b->k->attn;
-    if (b->a->type != PN_KV_F16 || b->n_row < WIDEN_ROWS)
+    if (b->a->type != PN_KV_F16 || b->n_row < WIDEN_ROWS || !f->widen)
         return (tile_ref){ f->tile[b->a->type], tile, next };
     f->widen(b->wide, tile, n_step * PN_ATTN_LANES);
     return (tile_ref){ f->tile[PN_KV_F32], b->wide, next };

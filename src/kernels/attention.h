@@ -75,7 +75,8 @@ enum {
 typedef void pn_kv_store_fn(void *k_part, void *v_part, size_t i, const float *k, const float *v,
                             size_t head_dim);
 
-/* dst [n] = src as floats, n a multiple of 32, both 64-byte aligned: a tile that many rows read. */
+/* dst [n] = src as floats, n a multiple of 32, both 64-byte aligned: a tile that many rows read.
+ * NULL in levels whose f16 tiles are as fast as floats. */
 typedef void pn_attn_widen_fn(float *dst, const void *src, size_t n);
 
 /* out[r][lane] = one fma chain over steps ascending of a[r][step] * tile[step][lane], from +0:

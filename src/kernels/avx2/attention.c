@@ -209,7 +209,6 @@ void pn_attn_init_avx2(pn_attn_kernels *k)
     *k = (pn_attn_kernels){
         .store = { store_f16, store_f32, store_q8_0 },
         .tile = { tile_f16, tile_f32, NULL },
-        .widen = widen,
         .score_q8 = score_q8,
         .value_q8 = value_q8,
         .softmax = softmax,

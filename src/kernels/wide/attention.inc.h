@@ -59,9 +59,9 @@ PN_INLINE void merge_step(float *o, vec f, const float *o2, vec g, size_t i, siz
     V(store)(o + i, r, V(fma)(V(load)(o + i, r), f, V(mul)(V(load)(o2 + i, r), g)));
 }
 
-static pn_attn_merge_fn merge;
-static void merge(float *const *o, size_t d0, size_t n_d, const float *o2, size_t ldo2,
-                  const float *f, const float *g, size_t n_row)
+/* n_d is a constant where this is expanded for whole tiles. */
+PN_INLINE void merge_rows(float *const *o, size_t d0, const size_t n_d, const float *o2,
+                          size_t ldo2, const float *f, const float *g, size_t n_row)
 {
     for (size_t r = 0; r < n_row; r++) {
         const vec vf = V(set1)(f[r]), vg = V(set1)(g[r]);
@@ -69,13 +69,23 @@ static void merge(float *const *o, size_t d0, size_t n_d, const float *o2, size_
     }
 }
 
+static pn_attn_merge_fn merge;
+static void merge(float *const *o, size_t d0, size_t n_d, const float *o2, size_t ldo2,
+                  const float *f, const float *g, size_t n_row)
+{
+    if (n_d == PN_ATTN_LANES)
+        merge_rows(o, d0, PN_ATTN_LANES, o2, ldo2, f, g, n_row);
+    else
+        merge_rows(o, d0, n_d, o2, ldo2, f, g, n_row);
+}
+
 PN_INLINE void widen_step(float *dst, const uint16_t *src, size_t i, size_t r)
 {
     V(store)(dst + i, r, V(load_f16)(src + i, r));
 }
 
-static pn_attn_widen_fn widen;
-static void widen(float *dst, const void *src, size_t n)
+/* Inline, since not every level has it in its table. */
+PN_INLINE void widen(float *dst, const void *src, size_t n)
 {
     PN_FOR_VECTORS(n, widen_step, dst, (const uint16_t *)src);
 }
