@@ -34,6 +34,18 @@ def test_profile_counts_every_stage_of_the_measured_rounds():
     assert abs(weights / 8 / j["bytes_per_token"] - 1) < 0.02
 
 
+def test_every_round_stands_at_the_depth():
+    """The attention stage counts the keys that each token saw: all before it, those of the depth included."""
+    def pairs_a_mac(depth):
+        args = ("bench", "-m", MODEL, "-p", 40, "-n", 8, "-r", 3, "-t", 1, "-d", depth, "--json")
+        j = json.loads(pantheon(*args, env={"QWEN35_PROF": "1"}).ok().out)
+        macs = {ph: next(s["macs"] for s in j[f"{ph}_stages"] if s["stage"] == "attention")
+                for ph in ("prefill", "decode")}
+        return (sum(range(depth + 1, depth + 41)) / macs["prefill"], sum(range(depth + 41, depth + 49)) / macs["decode"])
+
+    assert pairs_a_mac(0) == pairs_a_mac(1) == pairs_a_mac(2) == pairs_a_mac(200)
+
+
 def test_compare_writes_results(tmp_path):
     run = subprocess.run([sys.executable, ROOT / "bench/compare.py", "--pantheon", PROGRAM, "--preset", "tiny",
                           "--layers", "4", "--mixes", "q4_k_m", "--rounds", "2", "--dir", tmp_path, "--no-peer",
