@@ -5,6 +5,8 @@
 #include "models/model.h"
 #include "support/check.h"
 #include "support/model_run.h"
+#include "support/small_model.h"
+#include "support/tmpdir.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,27 +24,34 @@ static struct {
     float *y;    /* [N][n_vocab] */
 } t;
 
+static const pn_run one_thread = { .n_threads = 1 };
+
 static int setup(void **state)
 {
-    (void)state;
-    t.model = pn_test_load(pn_test_tiny("Q4_K_M"));
-    t.ex = pn_test_exec(t.model, &(pn_run){ 0 });
+    if (pn_tmpdir_setup(state) != 0)
+        return -1;
+    small_shape shape = small_base();
+    shape.n_ctx = PN_KV_CHUNK * 10;
+    shape.d_state = 64; /* a recurrent state is larger than a page */
+    const char *const path = pn_tmpdir_path("m.gguf");
+    small_write(path, &shape);
+    t.model = pn_test_load(path);
+    t.ex = pn_test_exec(t.model, &one_thread);
     t.n_vocab = (size_t)pn_test_n_vocab(t.model);
     for (int i = 0; i < N; i++)
-        t.ids[i] = i * 37 % 4000;
-    t.cold = pn_test_logits(t.model, &(pn_run){ 0 }, t.ids, N);
+        t.ids[i] = i * 37 % shape.n_vocab;
+    t.cold = pn_test_logits(t.model, &one_thread, t.ids, N);
     t.y = malloc(N * t.n_vocab * sizeof *t.y);
     return t.y ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     free(t.cold);
     free(t.y);
     pn_exec_free(t.ex);
     pn_model_free(t.model);
-    return 0;
+    return pn_tmpdir_teardown(state);
 }
 
 /* Feeds ids from the sequence's position to `end` and compares all logits with the cold run's. */
@@ -116,10 +125,10 @@ static void test_rewind(void **state)
     pn_state_free(other);
 }
 
-static bool stop_at_layer_2(void *ctx, int i_part)
+static bool stop_at_layer_1(void *ctx, int i_part)
 {
     (void)i_part;
-    return ++*(int *)ctx == 3;
+    return ++*(int *)ctx == 2;
 }
 
 /* A pass that was cut short breaks its sequence; a snapshot from before makes it whole. */
@@ -134,7 +143,7 @@ static void test_rewind_after_cancel(void **state)
     int n_asked = 0;
     const pn_part part = { seq, t.ids + 150, 50, NULL, 0 };
     const pn_batch batch = {
-        .parts = &part, .n_part = 1, .should_stop = stop_at_layer_2, .ctx = &n_asked
+        .parts = &part, .n_part = 1, .should_stop = stop_at_layer_1, .ctx = &n_asked
     };
     assert_int_equal(pn_get_forward_fn(t.model)(t.ex, &batch, NULL), PN_ERR_CANCELLED);
     pn_snapshot *none = NULL;
