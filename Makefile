@@ -54,8 +54,9 @@ LIB_OBJ := $(LIB_SRC:%.c=$(O)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(O)/%.o)
 LIB     := $(O)/libpantheon.a
 SO      := $(O)/libpantheon.so.$(V_MAJOR)
-# The kernel tests without cmocka: one program, which runs where no test library is.
+# Two programs without cmocka, which run where no test library is.
 KERNEL_TEST     := $(O)/tests/kernels/test_kernels
+LOGITS_DIGEST   := $(O)/tests/golden/logits_digest
 KERNEL_TEST_OBJ := $(patsubst %.c,$(O)/%.o,$(wildcard tests/kernels/[!t]*.c) tests/kernels/test_kernels.c)
 TEST_SRC  := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/test_*.c)
 TEST_HELP := $(patsubst %.c,$(O)/%.o,$(wildcard tests/support/*.c))
@@ -133,9 +134,11 @@ $(O)/tests/unit/test_no_alloc: ALL_LDFLAGS += $(call wrap,$(ALLOCS))
 $(O)/tests/unit/test_model_oom: ALL_LDFLAGS += $(call wrap,$(ALLOCS) free munmap pthread_create)
 $(O)/tests/unit/test_store: ALL_LDFLAGS += $(call wrap,pwrite)
 $(O)/tests/unit/test_store_faults: ALL_LDFLAGS += $(call wrap,pwrite openat)
-$(KERNEL_TEST): $(KERNEL_TEST_OBJ) $(LIB)
+$(KERNEL_TEST): $(KERNEL_TEST_OBJ)
+$(LOGITS_DIGEST): $(O)/tests/golden/logits_digest.o
+$(KERNEL_TEST) $(LOGITS_DIGEST): $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) $^ -lm -o $@
+	$(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(LIB) -lm -o $@
 $(O)/tests/fuzz/replay_%: $(O)/tests/fuzz/fuzz_%.o $(O)/tests/fuzz/replay.o $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
@@ -170,13 +173,13 @@ test-py: all $(VENV)/ok
 check-kernels: $(KERNEL_TEST)
 	@$(KERNEL_TEST)
 
-# The library and the kernel tests for aarch64, run under qemu: every level, the same bits as here.
+# The library and two tests for aarch64, run under qemu: every level gives the bits of this machine.
 .PHONY: aarch64
 AARCH64 := $(O)/aarch64
-aarch64: $(KERNEL_TEST)
+aarch64: $(KERNEL_TEST) $(LOGITS_DIGEST)
 	@$(MAKE) CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar O=$(AARCH64) BUILD=release LDFLAGS=-static \
-	  CFLAGS="-idirafter /usr/include" $(AARCH64)/libpantheon.a $(AARCH64)/tests/kernels/test_kernels
-	@tests/kernels/aarch64.sh $(KERNEL_TEST) $(AARCH64)
+	  CFLAGS="-idirafter /usr/include" $(patsubst $(O)/%,$(AARCH64)/%,$(LIB) $(KERNEL_TEST) $(LOGITS_DIGEST))
+	@tests/aarch64.sh $(O) $(AARCH64)
 
 # Every header compiles alone as C17, the public ones as C++17 too.
 check-headers:
@@ -239,7 +242,7 @@ help:
 #: make test-c     the C tests alone: make run-unit/test_gguf runs one, replay-gguf one fuzz corpus
 #: make test-py    the programs from outside, by pytest; ARGS='-k chat' chooses
 #: make check-kernels   the kernels against scalar code: SEED= repeats, ONLY= ISA= choose, BENCH=1 times
-#: make aarch64    the kernels of aarch64, every level of it, under qemu give the same bits
+#: make aarch64    every level of aarch64 under qemu: kernels and logits have the same bits
 #: make lint       layers, sizes, format, every header alone;   make format formats the C sources
 #: make fuzz       every fuzz target FUZZ_TIME=600 seconds; make fuzz-gguf one of them
 #: make soak       the long tests: full products, sanitizers over everything, half an hour a fuzz target
@@ -249,5 +252,5 @@ help:
 #: BUILD=debug|asan|tsan with any of them: another build, in build/BUILD. V=1 shows whole commands.
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(O)/%.d) $(KERNEL_TEST_OBJ:.o=.d) $(TEST_HELP:.o=.d) \
-  $(FUZZ_SRC:%.c=$(O)/%.d) $(O)/tests/fuzz/replay.d
+  $(FUZZ_SRC:%.c=$(O)/%.d) $(O)/tests/fuzz/replay.d $(LOGITS_DIGEST).d
 .SECONDARY:

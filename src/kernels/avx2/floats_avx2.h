@@ -77,11 +77,6 @@ PN_INLINE __m256 pn_v8_fms(__m256 a, __m256 b, __m256 c)
 {
     return _mm256_fmsub_ps(a, b, c);
 }
-/* fma in the first r lanes, c in the others. */
-PN_INLINE __m256 pn_v8_fma_first(__m256 a, __m256 b, __m256 c, size_t r)
-{
-    return _mm256_blendv_ps(c, _mm256_fmadd_ps(a, b, c), _mm256_castsi256_ps(pn_v8_mask(r)));
-}
 /* Whether all lanes are finite: an exponent of all ones is infinity or NaN. */
 PN_INLINE bool pn_v8_all_finite(__m256 v)
 {

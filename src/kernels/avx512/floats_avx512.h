@@ -69,11 +69,6 @@ PN_INLINE __m512 pn_v16_fms(__m512 a, __m512 b, __m512 c)
 {
     return _mm512_fmsub_ps(a, b, c);
 }
-/* fma in the first r lanes, c in the others. */
-PN_INLINE __m512 pn_v16_fma_first(__m512 a, __m512 b, __m512 c, size_t r)
-{
-    return _mm512_mask3_fmadd_ps(a, b, c, pn_v16_mask(r));
-}
 /* Whether all lanes are finite: an exponent of all ones is infinity or NaN. */
 PN_INLINE bool pn_v16_all_finite(__m512 v)
 {

@@ -70,11 +70,6 @@ PN_INLINE float32x4_t pn_v4_fms(float32x4_t a, float32x4_t b, float32x4_t c)
 {
     return vfmaq_f32(vnegq_f32(c), a, b);
 }
-PN_INLINE float32x4_t pn_v4_fma_first(float32x4_t a, float32x4_t b, float32x4_t c, size_t r)
-{
-    const uint32x4_t lane = { 0, 1, 2, 3 };
-    return vbslq_f32(vcltq_u32(lane, vdupq_n_u32((uint32_t)r)), vfmaq_f32(c, a, b), c);
-}
 PN_INLINE bool pn_v4_all_finite(float32x4_t v)
 {
     const uint32x4_t inf = vdupq_n_u32(0x7f800000);

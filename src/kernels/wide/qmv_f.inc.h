@@ -18,6 +18,36 @@ enum {
 
 typedef vec load_fn(const void *p, size_t r);
 
+/* A row's last r < N_CHAIN elements, filled up with -0 for x and +0 for weights: adding their
+ * product, -0, changes no chain. (A loop over part of the chains would keep all of them in
+ * memory.) */
+static void pad_x(float *dst, const float *x, size_t r)
+{
+    for (size_t i = 0; i < N_CHAIN; i++)
+        dst[i] = i < r ? x[i] : -0.0f;
+}
+static void pad_w(uint8_t *dst, const uint8_t *w, size_t r, size_t bytes)
+{
+    memset(dst, 0, N_CHAIN * bytes);
+    memcpy(dst, w, r * bytes);
+}
+
+/* acc += w * x, one element of each chain, for n_row rows; prefetches what lies ahead bytes on. */
+PN_INLINE void rows_step(load_fn *load, size_t bytes, const uint8_t *w, size_t row_bytes,
+                         size_t n_row, const float *x, size_t ahead, vec acc[N_ROW][N_PART])
+{
+#pragma GCC unroll 8
+    for (size_t v = 0; v < N_PART; v++) {
+        const vec xv = V(load)(x + v * N_LANE, N_LANE);
+        for (size_t r = 0; r < n_row; r++) {
+            const uint8_t *const p = w + r * row_bytes + v * N_LANE * bytes;
+            if (v * N_LANE * bytes % 64 == 0)
+                __builtin_prefetch(p + ahead);
+            acc[r][v] = V(fma)(load(p, N_LANE), xv, acc[r][v]);
+        }
+    }
+}
+
 /* y[0..n_row) = rows . x for n_row <= N_ROW rows, a constant. */
 PN_INLINE void dot_rows(load_fn *load, size_t bytes, const uint8_t *w, size_t row_bytes,
                         size_t n_row, const float *x, size_t n, float *y)
@@ -28,24 +58,14 @@ PN_INLINE void dot_rows(load_fn *load, size_t bytes, const uint8_t *w, size_t ro
             acc[r][v] = V(set1)(0.0f);
     size_t i = 0;
     for (; i + N_CHAIN <= n; i += N_CHAIN)
-        for (size_t v = 0; v < N_PART; v++) {
-            const size_t at = i + v * N_LANE;
-            const vec xv = V(load)(x + at, N_LANE);
-            for (size_t r = 0; r < n_row; r++) {
-                const uint8_t *const p = w + r * row_bytes + at * bytes;
-                if (at * bytes % 64 ==
-                    0) /* the same place N_ROW rows on; past the end it is void */
-                    __builtin_prefetch(p + N_ROW * row_bytes);
-                acc[r][v] = V(fma)(load(p, N_LANE), xv, acc[r][v]);
-            }
-        }
-    for (size_t v = 0; v < N_PART && i < n; v++, i += N_LANE) {
-        const size_t rest = n - i < N_LANE ? n - i : N_LANE;
-        const vec xv = V(load)(x + i, rest);
-        for (size_t r = 0; r < n_row; r++) {
-            const vec wv = load(w + r * row_bytes + i * bytes, rest);
-            acc[r][v] = V(fma_first)(wv, xv, acc[r][v], rest);
-        }
+        rows_step(load, bytes, w + i * bytes, row_bytes, n_row, x + i, N_ROW * row_bytes, acc);
+    if (i < n) {
+        float x_end[N_CHAIN];
+        uint8_t w_end[N_ROW][N_CHAIN * sizeof(float)];
+        pad_x(x_end, x + i, n - i);
+        for (size_t r = 0; r < n_row; r++)
+            pad_w(w_end[r], w + r * row_bytes + i * bytes, n - i, bytes);
+        rows_step(load, bytes, w_end[0], sizeof w_end[0], n_row, x_end, 0, acc);
     }
     for (size_t r = 0; r < n_row; r++)
         y[r] = V(tree)(V(fold32)(acc[r]));
@@ -61,36 +81,44 @@ PN_INLINE void qmv(load_fn *load, size_t bytes, const uint8_t *w, size_t row_byt
         dot_rows(load, bytes, w + r * row_bytes, row_bytes, 1, x, n, y + r);
 }
 
-/* One strip of a tile's chains, lanes [l0, l0 + N_STRIP) of each 32, into chain[row][col]. */
-PN_INLINE void tile_strip(load_fn *load, size_t bytes, const uint8_t *const *w,
-                          const float *const *x, size_t n, size_t l0,
-                          float chain[T_ROW][T_COL][N_CHAIN])
+/* Operands of a tile: T_ROW rows of weights, T_COL columns of activations. */
+typedef struct operands {
+    const uint8_t *w[T_ROW];
+    const float *x[T_COL];
+} operands;
+
+/* acc += one element of each chain of a strip, from element i on. */
+PN_INLINE void strip_step(load_fn *load, size_t bytes, const operands *o, size_t i,
+                          vec acc[T_ROW][T_COL][T_VEC])
+{
+#pragma GCC unroll 4
+    for (size_t v = 0; v < T_VEC; v++) {
+        const size_t at = i + v * N_LANE;
+        vec xv[T_COL];
+        for (size_t c = 0; c < T_COL; c++)
+            xv[c] = V(load)(o->x[c] + at, N_LANE);
+        for (size_t r = 0; r < T_ROW; r++) {
+            const vec wv = load(o->w[r] + at * bytes, N_LANE);
+            for (size_t c = 0; c < T_COL; c++)
+                acc[r][c][v] = V(fma)(wv, xv[c], acc[r][c][v]);
+        }
+    }
+}
+
+/* One strip of a tile's chains, lanes [l0, l0 + N_STRIP) of each 32, into chain[row][col]; end: the
+ * last elements where n is no multiple of 32, padded. */
+PN_INLINE void tile_strip(load_fn *load, size_t bytes, const operands *o, const operands *end,
+                          size_t n, size_t l0, float chain[T_ROW][T_COL][N_CHAIN])
 {
     vec acc[T_ROW][T_COL][T_VEC];
     for (size_t r = 0; r < T_ROW; r++)
         for (size_t c = 0; c < T_COL; c++)
             for (size_t v = 0; v < T_VEC; v++)
                 acc[r][c][v] = V(set1)(0.0f);
-    size_t i = l0;
-    for (; i + N_STRIP <= n; i += N_CHAIN)
-        for (size_t v = 0; v < T_VEC; v++) {
-            const size_t at = i + v * N_LANE;
-            vec xv[T_COL];
-            for (size_t c = 0; c < T_COL; c++)
-                xv[c] = V(load)(x[c] + at, N_LANE);
-            for (size_t r = 0; r < T_ROW; r++) {
-                const vec wv = load(w[r] + at * bytes, N_LANE);
-                for (size_t c = 0; c < T_COL; c++)
-                    acc[r][c][v] = V(fma)(wv, xv[c], acc[r][c][v]);
-            }
-        }
-    for (size_t v = 0; v < T_VEC && i < n; v++, i += N_LANE) {
-        const size_t rest = n - i < N_LANE ? n - i : N_LANE;
-        for (size_t r = 0; r < T_ROW; r++)
-            for (size_t c = 0; c < T_COL; c++)
-                acc[r][c][v] = V(fma_first)(load(w[r] + i * bytes, rest), V(load)(x[c] + i, rest),
-                                            acc[r][c][v], rest);
-    }
+    for (size_t i = 0; i + N_CHAIN <= n; i += N_CHAIN)
+        strip_step(load, bytes, o, i + l0, acc);
+    if (n % N_CHAIN)
+        strip_step(load, bytes, end, l0, acc);
     for (size_t r = 0; r < T_ROW; r++)
         for (size_t c = 0; c < T_COL; c++)
             for (size_t v = 0; v < T_VEC; v++)
@@ -101,15 +129,24 @@ PN_INLINE void tile_strip(load_fn *load, size_t bytes, const uint8_t *const *w,
 PN_INLINE void tile(load_fn *load, size_t bytes, const uint8_t *w, size_t row_bytes, size_t n_row,
                     const void *const *x, float *const *y, size_t row, size_t n_col, size_t n)
 {
-    float chain[T_ROW][T_COL][N_CHAIN];
-    const uint8_t *wr[T_ROW];
-    const float *xc[T_COL];
-    for (size_t r = 0; r < T_ROW; r++)
-        wr[r] = w + (r < n_row ? r : n_row - 1) * row_bytes;
-    for (size_t c = 0; c < T_COL; c++)
-        xc[c] = x[c < n_col ? c : n_col - 1];
+    float chain[T_ROW][T_COL][N_CHAIN], x_end[T_COL][N_CHAIN];
+    uint8_t w_end[T_ROW][N_CHAIN * sizeof(float)];
+    const size_t rest = n % N_CHAIN;
+    operands o, end;
+    for (size_t r = 0; r < T_ROW; r++) {
+        o.w[r] = w + (r < n_row ? r : n_row - 1) * row_bytes;
+        end.w[r] = w_end[r];
+        if (rest)
+            pad_w(w_end[r], o.w[r] + (n - rest) * bytes, rest, bytes);
+    }
+    for (size_t c = 0; c < T_COL; c++) {
+        o.x[c] = x[c < n_col ? c : n_col - 1];
+        end.x[c] = x_end[c];
+        if (rest)
+            pad_x(x_end[c], o.x[c] + n - rest, rest);
+    }
     for (size_t l0 = 0; l0 < N_CHAIN; l0 += N_STRIP)
-        tile_strip(load, bytes, wr, xc, n, l0, chain);
+        tile_strip(load, bytes, &o, &end, n, l0, chain);
     for (size_t r = 0; r < n_row; r++)
         for (size_t c = 0; c < n_col; c++) {
             vec v[N_PART];
