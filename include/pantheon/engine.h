@@ -74,6 +74,11 @@ PN_API pn_status pn_session_new(pn_engine *engine, const pn_state_opts *opts, pn
                                 pn_err *err);
 PN_API void pn_session_free(pn_session *session);
 PN_API void pn_session_reset(pn_session *session);
+/* pn_seq_save and pn_seq_restore of what the session holds. After a restore a prompt that begins
+ * with it goes on from there, and the turns in it are known for replay; on failure the session is
+ * as before. The session must not be busy; one that holds nothing cannot be saved. */
+PN_API pn_status pn_session_save(const pn_session *session, const char *path, pn_err *err);
+PN_API pn_status pn_session_restore(pn_session *session, const char *path, pn_err *err);
 
 typedef enum pn_finish {
     PN_FINISH_EOS = 0, /* the model ended its turn */

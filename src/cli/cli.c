@@ -85,22 +85,28 @@ pn_status pn_cli_model_path(const pn_cli_opts *opts, pn_buf *path, pn_err *err)
                    BUNDLED_MODEL);
 }
 
-bool pn_cli_state_path(const char *name, pn_buf *path)
+bool pn_cli_own_path(pn_cli_place place, const char *name, pn_buf *path)
 {
-    const char *const state = getenv("XDG_STATE_HOME"), *const home = getenv("HOME");
-    const bool has_state = state && state[0] == '/';
-    const char *const steps[] = { has_state ? state : home, has_state ? "" : "/.local",
-                                  has_state ? "" : "/state", "/pantheon" };
-    for (size_t i = 0; steps[0] && steps[0][0] == '/' && i < sizeof steps / sizeof *steps; i++) {
-        pn_buf_adds(path, steps[i]);
-        mkdir(pn_buf_cstr(path) ? path->ptr : "", 0700);
+    static const struct {
+        const char *env, *below_home;
+    } places[] = { [PN_PLACE_STATE] = { "XDG_STATE_HOME", "/.local/state" },
+                   [PN_PLACE_CACHE] = { "XDG_CACHE_HOME", "/.cache" } };
+    const char *const given = getenv(places[place].env), *const home = getenv("HOME");
+    const bool is_given = given && given[0] == '/';
+    if (!is_given && !(home && home[0] == '/'))
+        return false;
+    const size_t n = strlen(is_given ? given : home);
+    pn_buf_addf(path, "%s%s/pantheon/%s", is_given ? given : home,
+                is_given ? "" : places[place].below_home, name);
+    if (!pn_buf_cstr(path)) {
+        pn_buf_free(path);
+        return false;
     }
-    if (path->len)
-        pn_buf_addf(path, "/%s", name);
-    if (path->len && pn_buf_cstr(path))
-        return true;
-    pn_buf_free(path);
-    return false;
+    for (char *p = path->ptr + (is_given ? 1 : n + 1); (p = strchr(p, '/')) != NULL; *p++ = '/') {
+        *p = '\0';
+        mkdir(path->ptr, 0700); /* what cannot be made shows when it is used */
+    }
+    return true;
 }
 
 bool pn_cli_progress(void *ctx, const char *what, uint64_t done, uint64_t total)

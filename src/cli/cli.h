@@ -43,9 +43,14 @@ void pn_cli_log(void *ctx, int level, const char *line);
  * installation). Errors: PN_ERR_IO when the bundled one is not found; PN_ERR_NOMEM. */
 pn_status pn_cli_model_path(const pn_cli_opts *opts, pn_buf *path, pn_err *err);
 
-/* The path of a file of ours in $XDG_STATE_HOME/pantheon (or ~/.local/state), the folders made for
- * this user alone; false, and path empty, when there is no place for it. */
-bool pn_cli_state_path(const char *name, pn_buf *path);
+/* Where files of ours live, as the XDG base directory specification has it. */
+typedef enum pn_cli_place {
+    PN_PLACE_STATE, /* $XDG_STATE_HOME or ~/.local/state */
+    PN_PLACE_CACHE  /* $XDG_CACHE_HOME or ~/.cache: what can be made again */
+} pn_cli_place;
+/* The path of a name in the folder pantheon there, the folders made for this user alone; false, and
+ * path empty, when there is no place for it. */
+bool pn_cli_own_path(pn_cli_place place, const char *name, pn_buf *path);
 
 /* A pn_progress_fn that draws a bar on standard error, if that is a terminal, from the second
  * quarter second on, and asks to stop after Ctrl-C. ctx: a pn_cli_bar, zero at first. */

@@ -9,9 +9,11 @@
 
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     ANSWER_TOKENS = 4096, /* default room for one answer */
+    CHAT_CTX = 32768,     /* default context of a chat */
     PROMPT_BYTES_MAX = 64 << 20,
 };
 
@@ -80,24 +82,47 @@ static void print_figures(const pn_gen_result *g)
     const int n_read = g->n_prompt - g->n_cached;
     static const char *const why[] = { "", ", stop string", ", cut at the length limit",
                                        ", stopped" };
-    fprintf(stderr, "[%d tokens read, %.1f tokens/s; %d generated, %.1f tokens/s%s]\n", n_read,
+    fprintf(stderr, "[%d tokens read", n_read);
+    if (g->n_cached)
+        fprintf(stderr, " after %d known ones", g->n_cached);
+    fprintf(stderr, ", %.1f tokens/s; %d generated, %.1f tokens/s%s]\n",
             g->prefill_s > 0 ? n_read / g->prefill_s : 0, g->n_generated,
             g->decode_s > 0 ? g->n_generated / g->decode_s : 0, why[g->finish]);
 }
 
-pn_status pn_run_answer(pn_run *r, pn_err *err)
+static pn_gen_opts gen_opts(pn_run *r, int n_predict)
 {
-    r->thought.len = r->answer.len = 0;
-    const pn_gen_opts gen = {
+    return (pn_gen_opts){
         .sampler = sampling(r, r->prompt.is_thinking || r->opts->raw),
-        .n_predict = r->opts->n_predict >= 0 ? (int)r->opts->n_predict : -1,
+        .n_predict = n_predict,
         .ignore_eos = r->opts->ignore_eos,
         .starts_thinking = r->prompt.is_thinking,
+        .borders = r->prompt.borders.ptr,
+        .n_border = r->prompt.borders.len,
         .on_text = on_text,
         .progress = on_progress,
         .should_stop = should_stop,
         .ctx = r,
     };
+}
+
+pn_status pn_run_read(pn_run *r, size_t n, pn_err *err)
+{
+    pn_gen_opts gen = gen_opts(r, 0);
+    pn_gen_result result;
+    while (gen.n_border && (size_t)gen.borders[gen.n_border - 1] > n)
+        gen.n_border--;
+    const pn_status st = pn_stream(r->session, r->prompt.ids.ptr, n, &gen, &result, err);
+    pn_cli_bar_clear(&r->bar);
+    if (st == PN_OK && result.finish == PN_FINISH_CALLER)
+        return pn_fail(err, PN_ERR_CANCELLED, "stopped");
+    return st;
+}
+
+pn_status pn_run_answer(pn_run *r, pn_err *err)
+{
+    r->thought.len = r->answer.len = 0;
+    const pn_gen_opts gen = gen_opts(r, r->opts->n_predict >= 0 ? (int)r->opts->n_predict : -1);
     pn_gen_result result;
     const pn_status st =
         pn_stream(r->session, r->prompt.ids.ptr, r->prompt.ids.len, &gen, &result, err);
@@ -161,16 +186,67 @@ static pn_status run_once(pn_run *r, pn_span prompt, pn_err *err)
 
 /* --- the command ------------------------------------------------------------------------------ */
 
-static pn_status start(pn_run *r, pn_err *err)
+int pn_run_chat_ctx(const pn_run *r)
+{
+    pn_model_info info;
+    pn_model_get_info(r->model, &info);
+    return r->opts->n_ctx > 0            ? (int)r->opts->n_ctx
+           : CHAT_CTX < info.n_ctx_train ? CHAT_CTX
+                                         : info.n_ctx_train;
+}
+
+/* What is asked for on the command line, else: chats have a cache in memory, those of a person on
+ * disk, too. */
+static pn_status cache_opts(const pn_run *r, bool is_chat, pn_engine_opts *engine, pn_buf *dir,
+                            pn_err *err)
+{
+    const pn_cli_opts *const o = r->opts;
+    const bool has_dir = o->cache_dir && strcmp(o->cache_dir, "none") != 0;
+    if (has_dir)
+        engine->cache_dir = o->cache_dir;
+    else if (!o->cache_dir && r->is_person && pn_cli_own_path(PN_PLACE_CACHE, "states", dir))
+        engine->cache_dir = dir->ptr;
+    engine->cache_kv_type = pn_cli_kv_type(o);
+    engine->cache_disk_bytes = (uint64_t)o->cache_disk;
+    engine->log = pn_cli_log;
+    engine->log_ctx = (void *)o;
+    if (o->cache_ram >= 0)
+        engine->cache_ram_bytes = (size_t)o->cache_ram;
+    else if (is_chat || has_dir)
+        return pn_cli_default_cache(r->model, &engine->exec, engine->cache_kv_type,
+                                    pn_run_chat_ctx(r), &engine->cache_ram_bytes, err);
+    return PN_OK;
+}
+
+static pn_status make_engine(pn_run *r, bool is_chat, pn_err *err)
+{
+    pn_buf dir = { 0 };
+    pn_engine_opts opts = {
+        .exec = pn_cli_exec_opts(r->opts, 0),
+        .strict_content = r->opts->strict_content,
+        .keeps_thoughts = strcmp(r->opts->replay, "full") == 0,
+    };
+    pn_status st = cache_opts(r, is_chat, &opts, &dir, err);
+    if (st == PN_OK)
+        st = pn_engine_new(r->model, &opts, &r->engine, err);
+    if (st == PN_ERR_IO && dir.len) { /* nobody asked for this folder: the chat goes on without */
+        pn_cli_fail(err);
+        opts.cache_dir = NULL;
+        st = pn_engine_new(r->model, &opts, &r->engine, err);
+    }
+    if (st == PN_OK)
+        pn_cli_print_cache(r->engine, opts.cache_dir);
+    pn_buf_free(&dir);
+    return st;
+}
+
+static pn_status start(pn_run *r, bool is_chat, pn_err *err)
 {
     r->model = pn_cli_load_model(r->opts, err);
     if (!r->model)
         return err->code;
-    const pn_engine_opts engine = {
-        .exec = pn_cli_exec_opts(r->opts, 0),
-        .strict_content = r->opts->strict_content,
-    };
-    PN_TRY(pn_engine_new(r->model, &engine, &r->engine, err));
+    r->is_person = is_chat && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    PN_TRY(make_engine(r, is_chat, err));
     if (!r->opts->raw && pn_engine_template_note(r->engine)[0])
         pn_cli_say("%s", pn_engine_template_note(r->engine));
     r->thinks = !r->opts->no_think;
@@ -194,7 +270,7 @@ int pn_cmd_run(const pn_cli_opts *opts)
     else if (opts->file)
         st = pn_file_read(opts->file, PROMPT_BYTES_MAX, &prompt, &err);
     if (st == PN_OK)
-        st = start(&r, &err);
+        st = start(&r, is_chat, &err);
     if (st == PN_OK)
         st = is_chat ? pn_run_talk(&r, &err) : run_once(&r, pn_buf_span(&prompt), &err);
     if (r.engine)

@@ -69,7 +69,7 @@ static pn_status open_editor(pn_line *l, pn_err *err)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for the line editor");
     history(l->history, &ev, H_SETSIZE, HISTORY_LINES);
     history(l->history, &ev, H_SETUNIQUE, 1);
-    if (pn_cli_state_path("history", &l->history_path))
+    if (pn_cli_own_path(PN_PLACE_STATE, "history", &l->history_path))
         history(l->history, &ev, H_LOAD, l->history_path.ptr);
     el_set(l->el, EL_PROMPT, prompt_of);
     el_set(l->el, EL_EDITOR, "emacs");

@@ -1,6 +1,7 @@
 #include "cli/load.h"
 
 #include "base/cpu.h"
+#include "engine/engine.h"
 #include "kernels/attention.h"
 
 #include <string.h>
@@ -71,4 +72,41 @@ pn_kv_type pn_cli_kv_type(const pn_cli_opts *opts)
         if (opts->kv_type && strcmp(opts->kv_type, pn_kv_type_name((pn_kv_type)i)) == 0)
             return (pn_kv_type)i;
     return PN_KV_F16;
+}
+
+pn_status pn_cli_default_cache(const pn_model *model, const pn_exec_opts *exec, pn_kv_type kv_type,
+                               int n_ctx, size_t *ram_bytes, pn_err *err)
+{
+    pn_plan plan;
+    PN_TRY(pn_model_plan(model, exec, kv_type, &plan, err));
+    const size_t n_page = ((size_t)n_ctx - 1) / PN_KV_CHUNK + 1;
+    *ram_bytes = 2 * n_page * plan.kv_page_bytes + 24 * plan.recurrent_bytes;
+    return PN_OK;
+}
+
+/* "1.9 GiB" */
+static void format_size(char out[16], uint64_t bytes)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB" };
+    double x = (double)bytes / 1024;
+    size_t i = 0;
+    for (; x >= 1000 && i < sizeof units / sizeof *units - 1; i++)
+        x /= 1024;
+    snprintf(out, 16, "%.1f %s", x, units[i]);
+}
+
+void pn_cli_print_cache(const pn_engine *engine, const char *dir)
+{
+    if (!engine->cache)
+        return;
+    pn_cache_stats s;
+    char ram[16], disk[16], used[16];
+    pn_cache_get_stats(engine->cache, &s);
+    format_size(ram, s.ram_limit);
+    format_size(disk, s.disk.max_bytes);
+    format_size(used, s.disk.bytes);
+    fprintf(stderr, "[cache: %s of memory", ram);
+    if (dir)
+        fprintf(stderr, "; %s in %s, %s used by %zu states", disk, dir, used, s.disk.n_borders);
+    fputs("]\n", stderr);
 }

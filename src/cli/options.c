@@ -11,6 +11,7 @@
 typedef enum opt_kind {
     FLAG,
     INT,
+    SIZE, /* bytes, with K, M, G or T for powers of 1024 */
     REAL,
     STR,
     PICK, /* a string out of choices */
@@ -152,6 +153,14 @@ static const opt_row rows[] = {
       "by how much (default: the file's)" },
     { 0, "yarn-orig-ctx", INT, AT(yarn_orig_ctx), MODEL, "N", NULL, 1, 1 << 30, "",
       "yarn: the trained context (default: the file's)" },
+    { 0, "cache-ram", SIZE, AT(cache_ram), PN_CMD_RUN, "SIZE", NULL, 0, BIG, "",
+      "memory for sequences and kept states together, such as 4G (default: by the context)" },
+    { 0, "cache-disk", SIZE, AT(cache_disk), PN_CMD_RUN, "SIZE", "4G", 0, BIG, "",
+      "the most that kept states take on disk" },
+    { 0, "cache-dir", STR, AT(cache_dir), PN_CMD_RUN, "DIR", NULL, 0, 0, "",
+      "keep states there between runs; none: do not (default: ~/.cache/pantheon for chats)" },
+    { 0, "replay", PICK, AT(replay), PN_CMD_RUN, "shown|full", "shown", 0, 0, "",
+      "full: thoughts that a client left out are put back where they were" },
     { 0, "strict-content", FLAG, AT(strict_content), MODEL, NULL, NULL, 0, 0, "",
       "markers such as <think> in messages stay plain text" },
     { 0, "mlock", FLAG, AT(lock_memory), MODEL, NULL, NULL, 0, 0, "",
@@ -220,6 +229,21 @@ static bool is_in(const opt_row *row, int64_t v)
     return (double)v >= row->lo && (double)v <= row->hi;
 }
 
+static pn_status read_size(const opt_row *row, const char *source, const char *value, int64_t *out,
+                           pn_err *err)
+{
+    static const char units[] = "KMGT";
+    const char *end = value + strlen(value);
+    const char *const unit = end > value ? strchr(units, toupper((unsigned char)end[-1])) : NULL;
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    int64_t n;
+    end -= unit != NULL;
+    if (!read_int(value, end, &n) || n < 0 || n > (int64_t)row->hi >> shift)
+        return wrong(source, value, "a number of bytes such as 512M or 4G", err);
+    *out = n << shift;
+    return PN_OK;
+}
+
 static pn_status read_ints(const opt_row *row, const char *source, const char *value,
                            pn_opt_ints *out, pn_err *err)
 {
@@ -284,6 +308,8 @@ static pn_status store(const opt_row *row, const char *source, const char *value
             return wrong_number(row, source, value, err);
         *(int64_t *)field = i;
         return PN_OK;
+    case SIZE:
+        return read_size(row, source, value, field, err);
     case REAL: {
         const double x = strtod(value, &stop);
         if (stop == value || *stop || isspace((unsigned char)*value) ||
@@ -319,7 +345,7 @@ static pn_status set_default(const opt_row *row, pn_cli_opts *opts, pn_err *err)
     void *const field = (char *)opts + row->off;
     if (row->def)
         return store(row, row->name, row->def, opts, err);
-    if (row->kind == INT)
+    if (row->kind == INT || row->kind == SIZE)
         *(int64_t *)field = -1;
     if (row->kind == REAL)
         *(double *)field = NAN;

@@ -62,6 +62,9 @@ typedef struct pn_cli_opts {
     double rope_scale;
     int64_t yarn_orig_ctx;
     bool lock_memory, no_mmap;
+    int64_t cache_ram, cache_disk; /* bytes */
+    const char *cache_dir;         /* "none": none */
+    const char *replay;            /* "shown" or "full" */
 
     /* single commands */
     pn_opt_ints tokens; /* logits */

@@ -14,6 +14,7 @@ typedef struct pn_run {
     pn_prompt prompt;       /* the current one */
     pn_buf thought, answer; /* what the current answer has so far */
     pn_cli_bar bar;
+    bool is_person; /* a chat, by somebody at a terminal */
     bool has_color;
     bool is_dim; /* the terminal is set to dim */
     bool thinks; /* the next answer may think */
@@ -23,6 +24,10 @@ typedef struct pn_run {
 pn_status pn_run_add_system(pn_run *r, pn_err *err);
 /* The conversation to r->prompt, ready for an answer. */
 pn_status pn_run_encode(pn_run *r, pn_err *err);
+/* The context of a chat. */
+int pn_run_chat_ctx(const pn_run *r);
+/* Reads the first n ids of r->prompt, so that the session holds just these. */
+pn_status pn_run_read(pn_run *r, size_t n, pn_err *err);
 /* Streams the answer to r->prompt. */
 pn_status pn_run_answer(pn_run *r, pn_err *err);
 

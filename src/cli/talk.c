@@ -13,8 +13,7 @@
 #include <time.h>
 
 enum {
-    CHAT_CTX = 32768, /* default context of a chat */
-    QUOTE_BYTES = 60, /* of what somebody typed, in a message */
+    QUOTE_BYTES = 60 /* of what somebody typed, in a message */
 };
 
 typedef struct talk {
@@ -141,11 +140,44 @@ static void say_chat(const char *what, const char *path, const pn_chat *chat)
     fprintf(stderr, "%s %s: %zu turn%s\n", what, path, n, n == 1 ? "" : "s");
 }
 
+/* The state that whatever is said next starts from goes to a file beside the conversation's. It
+ * stands where the next message of the user begins: in front of that, nothing of the prompt will
+ * change any more. */
+static pn_status save_state(pn_run *r, const char *path, pn_err *err)
+{
+    const size_t n_msg = r->chat.n_msg;
+    PN_TRY(pn_chat_add(&r->chat, PN_CHAT_USER, (pn_span){ "", 0 }, NULL, err));
+    pn_status st = pn_run_encode(r, err);
+    pn_chat_truncate(&r->chat, n_msg);
+    const pn_ids *const borders = &r->prompt.borders;
+    if (st == PN_OK && borders->len < 2) /* nothing was said: nothing to save */
+        return PN_OK;
+    if (st == PN_OK)
+        st = pn_run_read(r, (size_t)borders->ptr[borders->len - 2], err);
+    return st == PN_OK ? pn_session_save(r->session, path, err) : st;
+}
+
+static pn_status state_path(const char *path, pn_buf *out, pn_err *err)
+{
+    pn_buf_addf(out, "%s.state", path);
+    return pn_buf_cstr(out) ? PN_OK : pn_fail(err, PN_ERR_NOMEM, "no memory for a path");
+}
+
 static pn_status save(talk *t, const char *path, pn_err *err)
 {
+    pn_buf beside = { 0 };
     PN_TRY(pn_chat_file_save(path, &t->r->chat, t->r->thinks, err));
-    say_chat("saved", path, &t->r->chat);
-    return PN_OK;
+    pn_status st = state_path(path, &beside, err);
+    if (st == PN_OK) {
+        pn_cli_interrupt_arm();
+        st = save_state(t->r, beside.ptr, err);
+    }
+    if (st == PN_OK)
+        say_chat("saved", path, &t->r->chat);
+    else
+        pn_err_prefix(err, "the conversation is saved, but not its state: ");
+    pn_buf_free(&beside);
+    return st;
 }
 
 /* The conversation of the file in place of this one, if the template takes it. */
@@ -181,12 +213,20 @@ static pn_status do_save(talk *t, pn_span rest, pn_err *err)
 
 static pn_status do_load(talk *t, pn_span rest, pn_err *err)
 {
-    pn_buf path = { 0 };
+    pn_buf path = { 0 }, beside = { 0 };
+    struct stat sb;
     pn_status st = path_of(rest, "/load", &path, err);
     if (st == PN_OK)
         st = load(t, path.ptr, err);
     if (st == PN_OK)
+        st = state_path(path.ptr, &beside, err);
+    if (st == PN_OK) {
         keep_last(t);
+        if (stat(beside.ptr, &sb) == 0 && /* else it is only read again */
+            (st = pn_session_restore(t->r->session, beside.ptr, err)) != PN_OK)
+            pn_err_prefix(err, "the conversation is read again: ");
+    }
+    pn_buf_free(&beside);
     pn_buf_free(&path);
     return st;
 }
@@ -274,20 +314,6 @@ static void talk_to_the_end(talk *t, pn_line *line)
     pn_buf_free(&text);
 }
 
-static pn_status open_session(pn_run *r, pn_err *err)
-{
-    pn_model_info info;
-    pn_model_get_info(r->model, &info);
-    const int n_ctx = r->opts->n_ctx > 0 ? (int)r->opts->n_ctx : CHAT_CTX;
-    const pn_state_opts state = {
-        .n_ctx = n_ctx < info.n_ctx_train || r->opts->n_ctx > 0 ? n_ctx : info.n_ctx_train,
-        .kv_type = pn_cli_kv_type(r->opts),
-    };
-    if (r->has_color)
-        fprintf(stderr, "%s; /help lists the commands\n", info.path);
-    return pn_session_new(r->engine, &state, &r->session, err);
-}
-
 /* "2026-11-30 01:45" of the file's last change. */
 static void say_last(const talk *t)
 {
@@ -302,12 +328,17 @@ static void say_last(const talk *t)
 pn_status pn_run_talk(pn_run *r, pn_err *err)
 {
     talk t = { .r = r };
-    PN_TRY(open_session(r, err));
+    const pn_state_opts state = { .n_ctx = pn_run_chat_ctx(r), .kv_type = pn_cli_kv_type(r->opts) };
+    PN_TRY(pn_session_new(r->engine, &state, &r->session, err));
     PN_TRY(pn_run_add_system(r, err));
     pn_line *line;
     PN_TRY(pn_line_open(&line, err));
-    if (r->has_color || r->opts->resume) /* a script's chats are its own */
-        pn_cli_state_path("chat.json", &t.last_path);
+    pn_model_info info;
+    pn_model_get_info(r->model, &info);
+    if (r->is_person)
+        fprintf(stderr, "%s; /help lists the commands\n", info.path);
+    if (r->is_person || r->opts->resume) /* a script's chats are its own */
+        pn_cli_own_path(PN_PLACE_STATE, "chat.json", &t.last_path);
     pn_status st = PN_OK;
     if (r->opts->resume)
         st = do_resume(&t, (pn_span){ 0 }, err);

@@ -9,6 +9,12 @@ enum {
     REPLAY_BYTES_MAX = 16 << 20 /* some 15,000 turns of 256 tokens */
 };
 
+static bool learn_leaf(void *replay, const int32_t *ids, size_t n)
+{
+    pn_replay_learn(replay, ids, n, 0);
+    return true;
+}
+
 static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
 {
     const pn_gguf *const file = pn_model_file(e->model);
@@ -45,6 +51,8 @@ static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
                                       .log_ctx = opts->log_ctx };
         e->cache_kv_type = opts->cache_kv_type;
         PN_TRY(pn_cache_new(e->model, &cache, &e->cache, err));
+        if (pn_cache_store(e->cache)) /* turns of earlier processes */
+            PN_TRY(pn_store_each_leaf(pn_cache_store(e->cache), learn_leaf, e->replay, err));
     }
     return pn_scheduler_init(&e->scheduler, opts, pn_exec_n_batch(e->exec), err);
 }

@@ -159,6 +159,19 @@ void pn_request_fail(pn_request *r, const pn_err *err)
     finish(r);
 }
 
+/* Remembers the answer for replay: what was fed, and the last token, if it was shown. */
+static void learn(pn_request *r, pn_finish why)
+{
+    if (!r->result.n_generated)
+        return;
+    pn_ids *const held = &r->session->held;
+    const size_t n = held->len;
+    if (why == PN_FINISH_LENGTH || why == PN_FINISH_CALLER)
+        pn_ids_add(held, r->next);
+    pn_replay_learn(r->engine->replay, held->ptr, held->len, r->prompt.len);
+    held->len = n;
+}
+
 void pn_request_end(pn_request *r, pn_finish why)
 {
     pn_err err = { 0 };
@@ -167,9 +180,7 @@ void pn_request_end(pn_request *r, pn_finish why)
         pn_request_fail(r, &err);
         return;
     }
-    if (r->result.n_generated)
-        pn_replay_learn(r->engine->replay, r->session->held.ptr, r->session->held.len,
-                        r->prompt.len);
+    learn(r, why);
     finish(r);
 }
 

@@ -157,6 +157,37 @@ void pn_session_leave(pn_session *s)
         pn_cache_release(s->cache, &s->pin);
 }
 
+/* --- files ------------------------------------------------------------------------------------ */
+
+pn_status pn_session_save(const pn_session *s, const char *path, pn_err *err)
+{
+    PN_REQUIRE(s && path && !s->is_busy, err);
+    if (!s->held.len)
+        return pn_fail(err, PN_ERR_ARG, "%s: there is no state to save yet", path);
+    return pn_seq_save(s->engine->model, &s->seq, s->held.ptr, path, err);
+}
+
+pn_status pn_session_restore(pn_session *s, const char *path, pn_err *err)
+{
+    pn_ids ids = { 0 };
+    PN_REQUIRE(s && path && !s->is_busy, err);
+    if (!pn_ids_reserve(&ids, (size_t)s->seq.n_ctx))
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for %d tokens", s->seq.n_ctx);
+    const pn_status st = pn_seq_restore(s->engine->model, &s->seq, path, ids.ptr, err);
+    if (st != PN_OK) {
+        pn_ids_free(&ids);
+        return st;
+    }
+    ids.len = (size_t)s->seq.pos;
+    pn_ids_free(&s->held);
+    s->held = ids;
+    s->has_logits = false;
+    s->kept = 0;
+    keep(s, PN_CACHE_TURN, NULL);
+    pn_replay_learn(s->engine->replay, ids.ptr, ids.len, 0);
+    return PN_OK;
+}
+
 /* --- one answer ------------------------------------------------------------------------------- */
 
 static pn_status stream(pn_session *s, const int32_t *ids, size_t n_id, const pn_gen_opts *opts,

@@ -19,7 +19,7 @@ N_VOCAB = 4096
 def clean_env(**more):
     """The environment without settings that would change what the program does."""
     env = {k: v for k, v in os.environ.items()
-           if not k.startswith(("PANTHEON", "QWEN35_")) and k not in ("NO_COLOR", "XDG_STATE_HOME")}
+           if not k.startswith(("PANTHEON", "QWEN35_")) and k not in ("NO_COLOR", "XDG_STATE_HOME", "XDG_CACHE_HOME")}
     leaks = f"suppressions={ROOT}/tests/py/lsan.supp:print_suppressions=0"
     return env | {"TERM": "xterm", "LC_ALL": "C.UTF-8", "LSAN_OPTIONS": leaks} | more
 

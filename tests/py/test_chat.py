@@ -14,6 +14,7 @@ from conftest import MODEL, PROGRAM, clean_env, pantheon
 PROMPT = rb"> (\x1b\[[0-9;?]*[a-zA-Z])*$"
 FIGURES = rb"\[\d+ tokens read.*?\]\r\n"
 LIMIT_S = 60
+FRANCE, ITALY = "What is the capital of France?", "What is the capital of Italy?"
 
 
 class Chat:
@@ -22,7 +23,7 @@ class Chat:
     def __init__(self, state_dir, *options, **env):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            full = clean_env(XDG_STATE_HOME=str(state_dir), **env)
+            full = clean_env(XDG_STATE_HOME=str(state_dir), XDG_CACHE_HOME=str(state_dir), **env)
             os.execve(PROGRAM, [str(PROGRAM), "run", "-m", str(MODEL), *options], full)
         self.seen, self.status = b"", None
 
@@ -77,6 +78,16 @@ class Chat:
     def close(self):
         self.kill()
         os.close(self.fd)
+
+
+def figures(text):
+    """Tokens read for the answer, and those before that were known."""
+    m = re.search(rb"\[(\d+) tokens read(?: after (\d+) known ones)?, ", text)
+    return int(m[1]), int(m[2] or 0)
+
+
+def n_prompt(text):
+    return sum(figures(text))
 
 
 @pytest.fixture
@@ -135,13 +146,13 @@ def test_commands(chat):
     assert b"thinking is on" in c.prompt()
     c.send("   \r")
     c.prompt()
-    first = re.search(rb"\[(\d+) tokens read", c.ask("hello"))[1]
+    first = n_prompt(c.ask("hello"))
     c.send("/reset\r")
     c.prompt()
-    assert re.search(rb"\[(\d+) tokens read", c.ask("hello"))[1] == first, "nothing was remembered"
+    assert n_prompt(c.ask("hello")) == first, "nothing was remembered"
     c.send("/system You are a poet.\r")
     c.prompt()
-    assert int(re.search(rb"\[(\d+) tokens read", c.ask("hello"))[1]) > int(first)
+    assert n_prompt(c.ask("hello")) > first
 
 
 def test_a_pasted_block_is_one_message(chat):
@@ -227,17 +238,15 @@ def test_a_full_context_ends_the_turn_not_the_chat(chat):
     assert c.ends() == 0
 
 
-def n_read(text):
-    return int(re.search(rb"\[(\d+) tokens read", text)[1])
-
-
 def test_undo_takes_the_turn_back(chat):
     c = chat()
     c.prompt()
-    first = c.ask("What is the capital of France?")
+    question = FRANCE + " stone water king bread year hand light" * 8
+    first = c.ask(question)
     c.send("/undo\r")
-    assert b"took back: What is the capital of France?" in c.prompt()
-    again = c.ask("What is the capital of France?")
+    assert b"took back: What is the capital of France? stone" in c.prompt()
+    again = c.ask(question)
+    assert figures(again)[0] < 40 < figures(again)[1], "nor is it read again"
     assert again.split(b"[")[0].split(b"\n", 1)[1] == first.split(b"[")[0].split(b"\n", 1)[1]
     c.send("/undo\r")
     c.prompt()
@@ -246,7 +255,7 @@ def test_undo_takes_the_turn_back(chat):
 
 
 def test_a_killed_chat_goes_on_the_next_day(chat, tmp_path):
-    c = chat("--temp", "0", "--system", "You are brief.")
+    c = chat("--temp", "0", "--system", "You are brief." * 10)
     assert b"/resume" not in c.prompt()
     c.ask("What is the capital of France?")
     c.kill()
@@ -259,16 +268,18 @@ def test_a_killed_chat_goes_on_the_next_day(chat, tmp_path):
     assert re.search(rb"/resume goes on with the chat of \d{4}-\d\d-\d\d \d\d:\d\d\r\n", c.prompt())
     c.send("/resume\r")
     assert b": 1 turn\r\n" in c.prompt()
-    assert b"Rome" in c.ask("What is the capital of Italy?")
+    answer = c.ask("What is the capital of Italy?")
+    assert b"Rome" in answer and figures(answer)[1] > 0, "nor is the prompt read again"
     c.send("/quit\r")
     assert c.ends() == 0
     assert [m["role"] for m in json.loads(path.read_text())["messages"]][3:] == ["user", "assistant"]
-    assert not [p for p in path.parent.iterdir() if p.name not in ("chat.json", "history")], "nothing half written stays"
+    assert not [p for p in path.parent.iterdir() if p.name not in ("chat.json", "history", "states")], "nothing half written stays"
 
 
 def test_resume_needs_a_chat(tmp_path):
     where = {"XDG_STATE_HOME": str(tmp_path)}
-    pantheon("run", "-m", MODEL, "--resume", env=where).says(1, "no chat to go on with")
+    r = pantheon("run", "-m", MODEL, "--resume", env=where)
+    assert r.rc == 1 and r.err.endswith("pantheon: there is no chat to go on with\n"), r.err
 
 
 def test_no_place_for_history_is_no_error(chat, tmp_path):
@@ -281,13 +292,10 @@ def test_no_place_for_history_is_no_error(chat, tmp_path):
 
 # --- saved conversations --------------------------------------------------------------------------
 
-def script(*lines, state="/proc/nowhere"):
+def script(*lines, state="/proc/nowhere", options=()):
     """A chat without a terminal."""
-    return pantheon("run", "-m", MODEL, "--temp", 0, input="\n".join(lines).encode() + b"\n",
+    return pantheon("run", "-m", MODEL, "--temp", 0, *options, input="\n".join(lines).encode() + b"\n",
                     env={"XDG_STATE_HOME": str(state), "HOME": str(state)})
-
-
-FRANCE, ITALY = "What is the capital of France?", "What is the capital of Italy?"
 
 
 def test_save_and_load(tmp_path):
@@ -298,8 +306,8 @@ def test_save_and_load(tmp_path):
     second = script(f"/load {path}", ITALY, f"/save {path}").ok()
     assert f"loaded {path}: 1 turn\n" in second.err and f"saved {path}: 2 turns\n" in second.err
     assert first.out + second.out == whole.out
-    assert script("/load ~/my chat.json", state=tmp_path).ok().err.startswith("loaded ")
-    assert [p.name for p in tmp_path.iterdir() if p.name != ".local"] == [path.name]
+    assert script("/load ~/my chat.json", state=tmp_path).ok().err.count("\nloaded ") == 1
+    assert {p.name for p in tmp_path.iterdir()} == {path.name, path.name + ".state"}
 
 
 def test_odd_texts_come_back(tmp_path):
@@ -323,7 +331,78 @@ def test_save_leaves_other_files_alone(tmp_path):
     assert "saved" in script("hi", f"/save {saved}", f"/save {saved}").err
     assert "takes the name" in script("/save").err and "takes the name" in script("/load").err
     assert other.read_text() == "chapter one" and link.is_symlink()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "link", "saved", "thesis.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "link", "saved", "saved.state", "thesis.txt"]
+
+
+def all_figures(r):
+    return [figures(line.encode()) for line in r.err.splitlines() if "tokens read" in line]
+
+
+LONG = "stone water king bread year hand light " * 40
+
+
+def test_a_saved_state_spares_the_reading(tmp_path):
+    path, state = tmp_path / "c", tmp_path / "c.state"
+    script(LONG, FRANCE, f"/save {path}").ok()
+    fast = script(f"/load {path}", ITALY).ok()
+    assert all_figures(fast)[0][0] < 40 and all_figures(fast)[0][1] > 300
+    whole = state.read_bytes()
+    for broken in (b"", b"x", whole[:-1], whole[:400] + bytes([whole[400] ^ 1]) + whole[401:], None):
+        state.unlink(missing_ok=True)
+        if broken is not None:
+            state.write_bytes(broken)
+        slow = script(f"/load {path}", ITALY).ok()
+        assert slow.out == fast.out and all_figures(slow)[0][1] == 0
+        assert slow.err.count("pantheon: the conversation is read again: ") == (broken is not None), slow.err
+
+
+def test_a_state_that_is_in_the_way_stays(tmp_path):
+    path, state = tmp_path / "c", tmp_path / "c.state"
+    state.write_text("my notes")
+    r = script(FRANCE, f"/save {path}")
+    assert "the conversation is saved, but not its state: " in r.err and state.read_text() == "my notes"
+    assert json.loads(path.read_text())["messages"]
+
+
+# --- the cache ------------------------------------------------------------------------------------
+
+CACHE = re.compile(r"\[cache: ([\d.]+ [KMG]iB) of memory(?:; ([\d.]+ [KMG]iB) in (.*), ([\d.]+ [KMG]iB) used by (\d+) states)?\]\n")
+
+
+def test_the_budget_is_printed_at_start(tmp_path):
+    m = CACHE.search(script("/quit", options=["--cache-ram", "96M"]).ok().err)
+    assert m[1] == "96.0 MiB" and m[2] is None
+    m = CACHE.search(script("/quit", options=["--cache-dir", tmp_path / "s", "--cache-disk", "1G"]).ok().err)
+    assert m[2] == "1.0 GiB" and m[3] == str(tmp_path / "s") and m[5] == "0"
+    assert not CACHE.search(pantheon("run", "-m", MODEL, "-p", "hi", "-n", 1).ok().err), "one answer needs none"
+
+
+def test_the_folder_lasts(tmp_path):
+    options = ["--cache-dir", tmp_path / "s"]
+    first = script(LONG, FRANCE, options=options).ok()
+    again = script(LONG, FRANCE, options=options).ok()
+    assert again.out == first.out
+    assert all_figures(first)[0][1] == 0 and all_figures(again)[0][0] < 40 and all_figures(again)[0][1] > 200
+    assert int(CACHE.search(again.err)[5]) > 0
+    once = [pantheon("run", "-m", MODEL, "--temp", 0, "-p", LONG, *more).ok() for more in ([], options)]
+    assert once[0].out == once[1].out and all_figures(once[0])[0][1] == 0 and all_figures(once[1])[0][1] > 200
+
+
+def test_a_second_process_is_told(tmp_path, chat):
+    first = chat()
+    first.prompt()
+    second = chat()
+    start = second.prompt()
+    assert b"another process is using it" in start and re.search(rb"\[cache: [^;]* of memory\]", start)
+    assert b"Paris" in second.ask(FRANCE), "it goes on without the folder"
+    r = script("hi", options=["--cache-dir", tmp_path / "pantheon/states"])
+    assert r.rc == 1 and "another process is using it" in r.err
+
+
+@pytest.mark.parametrize("options, word", [(["--cache-ram", "1M"], "1048576"), (["--cache-dir", "/proc/x"], "/proc/x"),
+                                           (["--cache-dir", str(MODEL)], "Not a directory")])
+def test_a_cache_that_cannot_be(options, word):
+    pantheon("run", "-m", MODEL, "-p", "hi", *options).says(1, word)
 
 
 GOOD = {"pantheon_chat": 1, "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}

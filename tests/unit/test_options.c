@@ -82,6 +82,18 @@ static void test_forms(void **state)
     assert_string_equal(o.system, "");
 }
 
+/* Sizes in bytes or with a unit. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    pn_cli_opts o = must_parse(PN_CMD_RUN, "");
+    assert_true(o.cache_ram == -1 && o.cache_disk == (int64_t)4 << 30);
+    o = must_parse(PN_CMD_RUN, "--cache-ram 0 --cache-disk 123456789");
+    assert_true(o.cache_ram == 0 && o.cache_disk == 123456789);
+    o = must_parse(PN_CMD_RUN, "--cache-ram 3k --cache-disk 8192T");
+    assert_true(o.cache_ram == 3072 && o.cache_disk == (int64_t)1 << 53);
+}
+
 /* Positional words are kept in order; behind "--" everything is one. */
 static void test_arguments(void **state)
 {
@@ -146,6 +158,13 @@ static void test_refuses(void **state)
         { "--isa sse", "--isa: got \"sse\"; auto|scalar" },
         { "--isa auto|scalar", "--isa: got" },
         { "--kv-type _", "--kv-type: got \"\"" },
+        { "--cache-ram _", "--cache-ram: got \"\"; a number of bytes such as 512M or 4G" },
+        { "--cache-ram G", "--cache-ram: got \"G\"" },
+        { "--cache-ram 4GB", "--cache-ram: got \"4GB\"" },
+        { "--cache-ram 1.5G", "--cache-ram: got \"1.5G\"" },
+        { "--cache-ram -1", "--cache-ram: got \"-1\"" },
+        { "--cache-disk 8193T", "--cache-disk: got \"8193T\"" },
+        { "--replay all", "--replay: got \"all\"; shown|full" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         must_refuse(PN_CMD_RUN, cases[i].text, cases[i].message);
@@ -203,10 +222,10 @@ static void test_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_arguments), cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_refuses),   cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_lists),       cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_environment), cmocka_unit_test(test_help),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "support/check.h"
 #include "support/model_run.h"
+#include "support/odd_ids.h"
 
 #include "base/file.h"
 #include "engine/prompt.h"
@@ -73,11 +74,7 @@ static void answer(setup *t, const char *text)
     assert_true(pn_ids_reserve(&t->seq, t->prompt.ids.len));
     memcpy(t->seq.ptr, t->prompt.ids.ptr, t->prompt.ids.len * sizeof *t->seq.ptr);
     t->seq.len = t->prompt.ids.len;
-    for (const char *p = text; *p;) {
-        const size_t n = strncmp(p, "</think>", 8) == 0 ? 8 : 1;
-        assert_int_equal(pn_encode(t->e->vocab, (pn_span){ p, n }, NULL, &t->seq, NULL), PN_OK);
-        p += n;
-    }
+    pn_test_odd_ids(t->e->vocab, text, &t->seq);
     pn_replay_learn(t->e->replay, t->seq.ptr, t->seq.len, t->prompt.ids.len);
 }
 
