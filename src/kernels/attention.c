@@ -240,22 +240,13 @@ static void block_chunk(block *b, size_t c, const char *next)
     const char *const v_part = (const char *)a->pages[c] + a->v_off;
     float *o[BLOCK_ROWS];
     for (size_t r = 0; r < b->n_row; r++) {
-        o[r] = b->o[r];
         b->n_pos[r] = visible(a->pos[b->j0 + r], c);
+        o[r] = b->o[r];
+        b->o[r] = b->n_pos[r] ? o[r] : b->sink;
     }
     const size_t n_pos = n_pos_max(b, 0, b->n_row);
     scores(b, k_part, n_pos, v_part);
-    for (size_t r = 0; r < b->n_row; r++) {
-        float *const s = b->s + r * SCORE_STRIDE;
-        if (b->n_pos[r]) {
-            b->k->attn.softmax(s, b->n_pos[r], a->scale, &b->m2[r], &b->l2[r]);
-        } else {
-            memset(s, 0, PN_KV_CHUNK * sizeof *s);
-            b->m2[r] = -INFINITY;
-            b->l2[r] = 0.0f;
-            b->o[r] = b->sink;
-        }
-    }
+    b->k->attn.softmax(b->s, SCORE_STRIDE, b->n_pos, b->n_row, a->scale, b->m2, b->l2);
     b->k->attn.rescale(b->m, b->l, b->m2, b->l2, b->f, b->g, b->n_row);
     values(b, v_part, n_pos, next);
     memcpy(b->o, o, b->n_row * sizeof *o);

@@ -104,10 +104,12 @@ typedef void pn_attn_score_q8_fn(const void *tile, size_t n_block, const void *q
 typedef void pn_attn_value_q8_fn(const void *block, size_t n_pos, const float *p, size_t ldp,
                                  float *out, size_t ldo, size_t n_row, const void *next);
 
-/* s [128], 64-byte aligned: raw scores of n positions (1..128), the rest anything, become weights
- * p_j = exp(s_j * scale - m), +0 from n on; m = max + 0, l = their sum by butterflies of
- * consecutive 32s, (l0 + l1) + (l2 + l3). */
-typedef void pn_attn_softmax_fn(float *s, size_t n, float scale, float *m, float *l);
+/* n_row rows of 128, row r at s + r * lds, 64-byte aligned: raw scores of n[r] positions (0..128),
+ * the rest anything, become weights p_j = exp(s_j * scale - m), +0 from n[r] on; m[r] = max + 0,
+ * l[r] = their sum by butterflies of consecutive 32s, (l0 + l1) + (l2 + l3). Of no position: m is
+ * -infinity, l 0. */
+typedef void pn_attn_softmax_fn(float *s, size_t lds, const size_t *n, size_t n_row, float scale,
+                                float *m, float *l);
 
 /* The merge of the next chunk in ascending order, for n rows: its maxima m2 and sums l2 into the
  * running m and l, and the factors of both sides' values:

@@ -354,8 +354,8 @@ static void softmax_case(kt *t, size_t n, int exponent)
         s_max = s[j] > s_max ? s[j] : s_max;
     }
     float *const w = (float *)want_ml.ptr, *const g = (float *)got_ml.ptr;
-    t->scalar->attn.softmax((float *)want.ptr, n, scale, &w[0], &w[1]);
-    KT_CALL(t, t->k->attn.softmax((float *)got.ptr, n, scale, &g[0], &g[1]));
+    t->scalar->attn.softmax((float *)want.ptr, CHUNK, &n, 1, scale, &w[0], &w[1]);
+    KT_CALL(t, t->k->attn.softmax((float *)got.ptr, CHUNK, &n, 1, scale, &g[0], &g[1]));
     kt_same_floats(t, "p", &got, &want);
     kt_same_floats(t, "m, l", &got_ml, &want_ml);
     for (size_t j = 0; kt_is_scalar(t) && j < CHUNK; j++) {
@@ -365,10 +365,40 @@ static void softmax_case(kt *t, size_t n, int exponent)
                 j < n ? exp(x + fabs(x) * EPS) - p + 2.1 * EPS * p + 0x1p-149 : 0.0);
         sum += (double)((const float *)got.ptr)[j];
     }
-    if (kt_is_scalar(t)) {
+    if (kt_is_scalar(t) && !n && !(g[0] == -INFINITY && g[1] == 0.0f))
+        kt_fail(t, "m %g, l %g of no position", (double)g[0], (double)g[1]);
+    if (kt_is_scalar(t) && n) {
         kt_near(t, "m", 0, g[0], s_max, 0.0);
         kt_near(t, "l", 0, g[1], sum, 8 * EPS * sum);
     }
+    kt_buf_free(&got);
+    kt_buf_free(&want);
+    kt_buf_free(&got_ml);
+    kt_buf_free(&want_ml);
+}
+
+/* Many rows at once are what each is alone. */
+static void softmax_rows_case(kt *t, size_t n_row)
+{
+    kt_case(t, "%zu rows", n_row);
+    const size_t lds = CHUNK + 16;
+    kt_buf got = kt_buf_new(n_row * lds * 4, 64), want = kt_buf_new(n_row * lds * 4, 64);
+    kt_buf got_ml = kt_buf_new(2 * n_row * 4, 4), want_ml = kt_buf_new(2 * n_row * 4, 4);
+    kt_buf n_buf = kt_buf_new(n_row * sizeof(size_t), sizeof(size_t));
+    size_t *const n = (size_t *)n_buf.ptr;
+    float *const w = (float *)want_ml.ptr, *const g = (float *)got_ml.ptr;
+    fill_normal(t, &want, 3);
+    memcpy(got.ptr, want.ptr, got.bytes);
+    for (size_t r = 0; r < n_row; r++) {
+        n[r] = kt_index(t, 3) ? CHUNK : kt_index(t, CHUNK + 1);
+        t->scalar->attn.softmax((float *)want.ptr + r * lds, lds, &n[r], 1, 0.25f, &w[r],
+                                &w[n_row + r]);
+    }
+    kt_buf_seal(&n_buf);
+    KT_CALL(t, t->k->attn.softmax((float *)got.ptr, lds, n, n_row, 0.25f, g, g + n_row));
+    kt_same_floats(t, "p", &got, &want);
+    kt_same_floats(t, "m, l", &got_ml, &want_ml);
+    kt_buf_free(&n_buf);
     kt_buf_free(&got);
     kt_buf_free(&want);
     kt_buf_free(&got_ml);
@@ -380,16 +410,19 @@ static void check_softmax(kt *t)
     static const int exponents[] = { 0, 4, 8, 12, 60, -30 };
     if (!kt_begin(t, KT_SLOT(attn.softmax), "attn_softmax"))
         return;
-    for (size_t n = 1; n <= CHUNK; n++)
+    for (size_t n = 0; n <= CHUNK; n++)
         for (size_t i = 0; i < sizeof exponents / sizeof *exponents && !kt_gave_up(t); i++)
             softmax_case(t, n, exponents[i]);
+    for (size_t n_row = 1; n_row <= 40 && !kt_gave_up(t); n_row++)
+        softmax_rows_case(t, n_row);
     if (t->is_bench) {
-        static _Alignas(64) float s[ROWS][CHUNK];
-        float m[ROWS], l[ROWS];
-        KT_BENCH(t, "12 x 128 positions", "G/s", ROWS * CHUNK, {
-            for (size_t r = 0; r < ROWS; r++)
-                t->k->attn.softmax(s[r], CHUNK, 0.1f, &m[r], &l[r]);
-        });
+        static _Alignas(64) float s[11 * ROWS][CHUNK];
+        static size_t n[11 * ROWS];
+        float m[11 * ROWS], l[11 * ROWS];
+        for (size_t r = 0; r < 11 * ROWS; r++)
+            n[r] = CHUNK;
+        KT_BENCH(t, "132 x 128 positions", "G/s", 11 * ROWS * CHUNK,
+                 t->k->attn.softmax(s[0], CHUNK, n, 11 * ROWS, 0.1f, m, l));
     }
 }
 

@@ -11,9 +11,10 @@
  * Measured, head_dim 256, one core of a 2-core Zen 5 (133 G FMA/s peak, 37 GB/s plain reading),
  * 2026-11-29: tiles of 8 and 12 rows 98 % of the peak, f16 as f32; q8_0 scores 400, values 175 G
  * multiply-adds/s. Whole attention, 96 queries at 2048: f16 112 to 116, q8_0 191. 8 queries at
- * 8192, from memory: f16 22.6 GB/s, f32 29.8, q8_0 20.4. One core of a 2-core Zen 4 (58.6 G FMA/s,
- * a conversion of 16 f16 takes two cycles), 2026-11-30: tiles of f16 85 % of the peak, widened once a
- * block 96 %; whole attention, 128 queries at 2048: f16 50, q8_0 99 (values 86 % of vpdpwssd's peak).
+ * 8192, from memory: f16 22.6 GB/s, f32 29.8, q8_0 20.4. One core of a 2-core Zen 4 (58.6 G
+ * FMA/s, a conversion of 16 f16 takes two cycles), 2026-11-30: tiles of f16 85 % of the peak,
+ * widened once a block 96 %; whole attention, 128 queries at 2048: f16 50, q8_0 99 (values 86 % of
+ * vpdpwssd's peak).
  */
 #include "kernels/avx512/floats_avx512.h"
 

@@ -175,9 +175,9 @@ static void value_q8(const void *block, size_t n_pos, const float *p, size_t ldp
 
 /* --- softmax of a chunk, merge, division ------------------------------------------------------ */
 
-static void softmax(float *s, size_t n, float scale, float *m, float *l)
+static void softmax_row(float *s, size_t n, float scale, float *m, float *l)
 {
-    float s_max = s[0] * scale, sum[4];
+    float s_max = -INFINITY, sum[4];
     for (size_t j = 0; j < n; j++) {
         s[j] = s[j] * scale;
         s_max = pn_max(s_max, s[j]);
@@ -196,6 +196,13 @@ static void softmax(float *s, size_t n, float scale, float *m, float *l)
     }
     *m = s_max;
     *l = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+static void softmax(float *s, size_t lds, const size_t *n, size_t n_row, float scale, float *m,
+                    float *l)
+{
+    for (size_t r = 0; r < n_row; r++)
+        softmax_row(s + r * lds, n[r], scale, &m[r], &l[r]);
 }
 
 static void rescale(float *m, float *l, const float *m2, const float *l2, float *f, float *g,

@@ -10,20 +10,26 @@ enum {
     N_PART = 32 / N_LANE /* vectors of one butterfly */
 };
 
-/* Positions from n on stand in with the first score, which changes no maximum, then become +0. */
-static pn_attn_softmax_fn softmax;
-static void softmax(float *s, size_t n, float scale, float *m, float *l)
+/* Positions from n on stand in with the first score, which changes no maximum. */
+PN_INLINE float scaled_max(float *s, size_t n, float scale)
 {
+    if (!n)
+        return -INFINITY;
     for (size_t j = n; j < PN_KV_CHUNK; j++)
         s[j] = s[0];
-    vec p[N_VEC], max = V(set1)(-INFINITY);
+    vec max = V(set1)(-INFINITY);
+    for (size_t i = 0; i < N_VEC; i++)
+        max = V(max)(max, V(mul)(V(load)(s + i * N_LANE, N_LANE), V(set1)(scale)));
+    return V(max_lane)(max) + 0.0f;
+}
+
+/* Scores become weights; returns their sum. */
+PN_INLINE float exp_sum(float *s, size_t n, float scale, float m)
+{
+    vec p[N_VEC];
     for (size_t i = 0; i < N_VEC; i++) {
-        p[i] = V(mul)(V(load)(s + i * N_LANE, N_LANE), V(set1)(scale));
-        max = V(max)(max, p[i]);
-    }
-    *m = V(max_lane)(max) + 0.0f;
-    for (size_t i = 0; i < N_VEC; i++) {
-        p[i] = V(exp)(V(sub)(p[i], V(set1)(*m)));
+        const vec x = V(mul)(V(load)(s + i * N_LANE, N_LANE), V(set1)(scale));
+        p[i] = V(exp)(V(sub)(x, V(set1)(m)));
         V(store)(s + i * N_LANE, N_LANE, p[i]);
     }
     if (n < PN_KV_CHUNK) {
@@ -33,7 +39,18 @@ static void softmax(float *s, size_t n, float scale, float *m, float *l)
     }
     const vec4 sum = V(tree4)(V(fold32)(p), V(fold32)(p + N_PART), V(fold32)(p + 2 * N_PART),
                               V(fold32)(p + 3 * N_PART));
-    *l = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* In two passes, so that no row's exponentials wait for its maximum. */
+static pn_attn_softmax_fn softmax;
+static void softmax(float *s, size_t lds, const size_t *n, size_t n_row, float scale, float *m,
+                    float *l)
+{
+    for (size_t r = 0; r < n_row; r++)
+        m[r] = scaled_max(s + r * lds, n[r], scale);
+    for (size_t r = 0; r < n_row; r++)
+        l[r] = exp_sum(s + r * lds, n[r], scale, m[r]);
 }
 
 PN_INLINE void rescale_step(float *m, float *l, const float *m2, const float *l2, float *f,
