@@ -1,8 +1,8 @@
 /* The thread pool: one caller and its workers share the items of one parallel region.
  *
  * Every thread begins with a contiguous part of the items, in runs of `grain`, and helps others
- * when it is done, so a slow core takes fewer of them. Which thread computes an item never changes a
- * result: each sum is made by one thread in a fixed order. Workers spin for a few microseconds
+ * when it is done, so a slow core takes fewer of them. Which thread computes an item never changes
+ * a result: each sum is made by one thread in a fixed order. Workers spin for a few microseconds
  * between regions, then sleep. */
 #ifndef PN_BASE_POOL_H
 #define PN_BASE_POOL_H

@@ -76,6 +76,7 @@ typedef void pn_conv_silu_fn(float *y, size_t y_stride, const float *x, float *w
  * Source: arXiv:2412.06464, eq. 10; docs/NUMERICS.md. */
 typedef struct pn_delta_args {
     float *state;
+    const float *next; /* the state of the next call, which may be fetched meanwhile; or NULL */
     const float *q, *k, *v, *g, *beta;
     float *y;
     size_t n_tok, n_k, n_v;

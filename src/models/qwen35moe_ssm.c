@@ -40,6 +40,15 @@ size_t pn_qwen35moe_ssm_scratch(const pn_qwen35moe *m)
     return BLOCK_TOKENS * row_floats(&m->cfg) * sizeof(float);
 }
 
+/* The V-head whose state is read after vh's, or -1 where it is another thread's. */
+static int next_head(const pn_qwen35moe_cfg *cfg, int vh)
+{
+    const int kh = vh % cfg->n_group;
+    if (vh + cfg->n_group < cfg->dt_rank)
+        return vh + cfg->n_group;
+    return kh + 1 < cfg->n_group ? kh + 1 : -1;
+}
+
 /* Head vh over n_tok tokens from t0 on: conv of v, delta rule, gated norm into ws->inner. */
 static void v_head(const ssm_ctx *c, const pn_part *part, size_t t0, size_t n_tok, int vh, float *y)
 {
@@ -52,13 +61,17 @@ static void v_head(const ssm_ctx *c, const pn_part *part, size_t t0, size_t n_to
     const size_t d_inner = (size_t)cfg->d_inner, n_head = (size_t)cfg->dt_rank;
     const size_t v0 = (2 * (size_t)cfg->n_group + (size_t)vh) * S;
     float *const v = y + 2 * S;
+    float *const states = part->seq->state + (size_t)c->i_ssm * l->state_floats;
+    /* Decoding is bound by the reading of states. */
+    const int next = part->n_tok == 1 ? next_head(cfg, vh) : -1;
 
     k->conv_silu(v, stride, ws->qkv + t0 * n_ch,
                  part->seq->conv + (size_t)c->i_ssm * l->conv_floats, c->s->ssm_conv1d, n_tok, n_ch,
                  (size_t)cfg->d_conv, v0, v0 + S);
     gates(c, vh, t0, n_tok);
     k->delta_rule(&(pn_delta_args){
-        .state = part->seq->state + (size_t)c->i_ssm * l->state_floats + (size_t)vh * S * S,
+        .state = states + (size_t)vh * S * S,
+        .next = next < 0 ? NULL : states + (size_t)next * S * S,
         .q = y,
         .k = y + S,
         .v = v,

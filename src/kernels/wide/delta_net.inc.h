@@ -128,9 +128,9 @@ PN_INLINE size_t part(size_t r, size_t v)
 }
 
 /* dst = decay * src in r columns, and reads it: pred. With prefetch > 0, whole rows of src of that
- * many floats are fetched ahead. */
+ * many floats are fetched ahead; with next, the same columns of another matrix like src. */
 PN_INLINE void decay_read(rows src, rows dst, size_t n_k, size_t r, float decay, const float *k,
-                          size_t prefetch, vec *pred)
+                          size_t prefetch, const float *next, vec *pred)
 {
     vec acc[N_BLOCK_VEC][4];
     for (size_t v = 0; v < N_BLOCK_VEC; v++)
@@ -144,6 +144,8 @@ PN_INLINE void decay_read(rows src, rows dst, size_t n_k, size_t r, float decay,
             const vec kv = V(set1)(k[i + c]);
             for (size_t j = 0; j < prefetch && i + c + PREFETCH_ROWS < n_k; j += 16)
                 __builtin_prefetch(from + PREFETCH_ROWS * src.stride + j);
+            for (size_t j = 0; j < N_BLOCK && next; j += 16) /* into the second cache level */
+                __builtin_prefetch(next + (i + c) * src.stride + j, 0, 2);
             for (size_t v = 0; v < N_BLOCK_VEC; v++) {
                 const vec d = V(mul)(e, V(load)(from + v * N_LANE, part(r, v)));
                 V(store)(to + v * N_LANE, part(r, v), d);
@@ -204,7 +206,8 @@ PN_INLINE void delta_block(const pn_delta_args *a, size_t j, size_t r, rows work
     const size_t n_k = a->n_k;
     vec pred[N_BLOCK_VEC], delta[N_BLOCK_VEC], y[N_BLOCK_VEC];
     token now = token_get(a, 0);
-    decay_read(state, work, n_k, r, now.decay, now.k, j == 0 ? a->n_v : 0, pred);
+    decay_read(state, work, n_k, r, now.decay, now.k, j == 0 ? a->n_v : 0,
+               a->next ? a->next + j : NULL, pred);
     for (size_t t = 0; t < a->n_tok; t++) {
         const vec beta = V(set1)(a->beta[t * a->gate_stride]), scale = V(set1)(a->scale);
         for (size_t v = 0; v < N_BLOCK_VEC; v++) {

@@ -32,7 +32,8 @@ static void pad_w(uint8_t *dst, const uint8_t *w, size_t r, size_t bytes)
     memcpy(dst, w, r * bytes);
 }
 
-/* acc += w * x, one element of each chain, for n_row rows; prefetches what lies ahead bytes on. */
+/* acc += w * x, one element of each chain, for n_row rows; prefetches what lies ahead bytes on, into
+ * the second cache level, since four rows of 2048 floats are all that the first one holds. */
 PN_INLINE void rows_step(load_fn *load, size_t bytes, const uint8_t *w, size_t row_bytes,
                          size_t n_row, const float *x, size_t ahead, vec acc[N_ROW][N_PART])
 {
@@ -42,7 +43,7 @@ PN_INLINE void rows_step(load_fn *load, size_t bytes, const uint8_t *w, size_t r
         for (size_t r = 0; r < n_row; r++) {
             const uint8_t *const p = w + r * row_bytes + v * N_LANE * bytes;
             if (v * N_LANE * bytes % 64 == 0)
-                __builtin_prefetch(p + ahead);
+                __builtin_prefetch(p + ahead, 0, 2);
             acc[r][v] = V(fma)(load(p, N_LANE), xv, acc[r][v]);
         }
     }
