@@ -19,6 +19,7 @@ enum {
 typedef struct talk {
     pn_run *r;
     pn_buf last_path; /* where the conversation is kept as it goes; empty: nowhere */
+    bool is_kept;     /* what is there is this one, not another, which would be lost */
     bool is_over;
 } talk;
 
@@ -35,12 +36,21 @@ static pn_span thought_text(const pn_run *r)
     return pn_chat_strip(s);
 }
 
-/* After every change, so that a killed program loses nothing. */
-static void keep_last(const talk *t)
+/* After every change, so that a killed program loses nothing. Another conversation that is there
+ * stays beside it. */
+static void keep_last(talk *t)
 {
     pn_err err = { 0 };
-    if (t->last_path.len && pn_chat_file_save(t->last_path.ptr, &t->r->chat, t->r->thinks, &err))
+    pn_buf before = { 0 };
+    if (!t->last_path.len)
+        return;
+    pn_buf_addf(&before, "%s.before", t->last_path.ptr);
+    if (!t->is_kept && pn_buf_cstr(&before))
+        rename(t->last_path.ptr, before.ptr); /* there may be none */
+    t->is_kept = true;
+    if (pn_chat_file_save(t->last_path.ptr, &t->r->chat, t->r->thinks, &err) != PN_OK)
         pn_cli_fail(&err);
+    pn_buf_free(&before);
 }
 
 static pn_status take_turn(pn_run *r, pn_span text, pn_err *err)
@@ -74,6 +84,7 @@ static pn_status do_quit(talk *t, pn_span rest, pn_err *err)
 static pn_status do_reset(talk *t, pn_span rest, pn_err *err)
 {
     (void)rest;
+    t->is_kept = false;
     pn_chat_truncate(&t->r->chat, 0);
     return pn_run_add_system(t->r, err);
 }
@@ -82,6 +93,7 @@ static pn_status do_system(talk *t, pn_span rest, pn_err *err)
 {
     if (!rest.len)
         return do_reset(t, rest, err);
+    t->is_kept = false;
     pn_chat_truncate(&t->r->chat, 0);
     return pn_chat_add(&t->r->chat, PN_CHAT_SYSTEM, rest, NULL, err);
 }
@@ -221,6 +233,7 @@ static pn_status do_load(talk *t, pn_span rest, pn_err *err)
     if (st == PN_OK)
         st = state_path(path.ptr, &beside, err);
     if (st == PN_OK) {
+        t->is_kept = false;
         keep_last(t);
         if (stat(beside.ptr, &sb) == 0 && /* else it is only read again */
             (st = pn_session_restore(t->r->session, beside.ptr, err)) != PN_OK)
@@ -237,7 +250,9 @@ static pn_status do_resume(talk *t, pn_span rest, pn_err *err)
     struct stat st;
     if (!t->last_path.len || stat(t->last_path.ptr, &st) != 0)
         return pn_fail(err, PN_ERR_ARG, "there is no chat to go on with");
-    return load(t, t->last_path.ptr, err);
+    PN_TRY(load(t, t->last_path.ptr, err));
+    t->is_kept = true;
+    return PN_OK;
 }
 
 static pn_status do_help(talk *t, pn_span rest, pn_err *err);

@@ -1,6 +1,7 @@
 /* Any bytes as a request: the first two choose the template's style, the rest is JSON. What renders
  * must be well-formed: borders ascending, and trusted ranges made of the template's words alone. */
 #include "chat/chat.h"
+#include "chat/turn.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +77,25 @@ static void check_prompt(const pn_chat_prompt *p)
     REQUIRE(p->msg_off[p->n_msg] <= s->text.len);
 }
 
+/* The parts of a turn lie in it, in order; white space around a body changes nothing of its form. */
+static void check_turn(pn_span text)
+{
+    const pn_chat_turn t = pn_chat_turn_split(text);
+    REQUIRE(t.thought.len + t.body.len <= text.len && (t.has_think || !t.thought.len));
+    REQUIRE(!t.body.len || (t.body.ptr >= text.ptr + t.thought.len &&
+                            t.body.ptr + t.body.len <= text.ptr + text.len));
+    pn_buf form = { 0 }, again = { 0 }, padded = { 0 };
+    pn_chat_body_canon(t.body, &form);
+    pn_buf_adds(&padded, " \n");
+    pn_buf_add(&padded, t.body.ptr, t.body.len);
+    pn_buf_adds(&padded, "\t");
+    pn_chat_body_canon(pn_buf_span(&padded), &again);
+    REQUIRE(form.len == again.len && memcmp(form.ptr, again.ptr, form.len) == 0);
+    pn_buf_free(&form);
+    pn_buf_free(&again);
+    pn_buf_free(&padded);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
@@ -106,7 +126,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pn_chat_clear(&chat);
     pn_json_free(request);
 
-    pn_chat_style detected; /* the same bytes as a template */
+    check_turn((pn_span){ (const char *)data + 2, size - 2 }); /* the same bytes as a turn */
+    pn_chat_style detected;                                    /* ... as a template */
     pn_chat_style_detect((pn_span){ (const char *)data, size }, &detected);
     REQUIRE(memchr(detected.note, 0, sizeof detected.note) != NULL);
     return 0;

@@ -276,6 +276,27 @@ def test_a_killed_chat_goes_on_the_next_day(chat, tmp_path):
     assert not [p for p in path.parent.iterdir() if p.name not in ("chat.json", "history", "states")], "nothing half written stays"
 
 
+def test_another_chat_does_not_destroy_the_last(chat, tmp_path):
+    first_words = lambda name: json.loads((tmp_path / "pantheon" / name).read_text())["messages"][0]["content"]
+    for word in ("one", "two"):
+        c = chat()
+        c.prompt()
+        c.ask(word)
+        c.send("/quit\r")
+        assert c.ends() == 0
+    assert first_words("chat.json") == "two" and first_words("chat.json.before") == "one"
+    c = chat()
+    c.prompt()
+    c.send("/resume\r")
+    c.prompt()
+    c.ask("more")
+    assert first_words("chat.json") == "two" and first_words("chat.json.before") == "one"
+    c.send("/reset\r")
+    c.prompt()
+    c.ask("three")
+    assert first_words("chat.json") == "three" and first_words("chat.json.before") == "two"
+
+
 def test_resume_needs_a_chat(tmp_path):
     where = {"XDG_STATE_HOME": str(tmp_path)}
     r = pantheon("run", "-m", MODEL, "--resume", env=where)
