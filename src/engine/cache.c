@@ -145,24 +145,23 @@ static void use(pn_cache *c, pn_cache_node *node)
     node->used_at = ++c->clock;
 }
 
-/* node may be the root, on which no pin is needed. */
-static void move_pin(pn_cache *c, pn_cache_pin *pin, pn_cache_node *node)
+void pn_cache_release(pn_cache_pin *pin)
 {
-    pn_cache_release(c, pin);
-    if (node != &c->root) {
-        node->n_pin++;
-        pin->node = node;
-    }
-}
-
-void pn_cache_release(pn_cache *c, pn_cache_pin *pin)
-{
-    (void)c;
     if (pin->node) {
         PN_ASSERT(pin->node->n_pin > 0);
         pin->node->n_pin--;
     }
     pin->node = NULL;
+}
+
+/* node may be the root, on which no pin is needed. */
+static void move_pin(pn_cache *c, pn_cache_pin *pin, pn_cache_node *node)
+{
+    pn_cache_release(pin);
+    if (node != &c->root) {
+        node->n_pin++;
+        pin->node = node;
+    }
 }
 
 /* Has a border written, or where it is on disk already, counted as used there. That the queue is

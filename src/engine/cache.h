@@ -8,7 +8,7 @@
  * that is pinned. With a folder, borders are on disk too (store.h), written behind the caller's
  * back, and come back after a restart. docs/CACHE.md has the whole.
  *
- * Ownership: the model outlives the cache, the cache its sequences and pins.
+ * Ownership: the model outlives the cache; the cache its sequences, their snapshots, and pins.
  * Threads:   one call at a time, passes of its sequences included (they may evict). */
 #ifndef PN_ENGINE_CACHE_H
 #define PN_ENGINE_CACHE_H
@@ -82,7 +82,7 @@ typedef enum pn_cache_kind {
 pn_status pn_cache_keep(pn_cache *cache, const pn_seq *seq, const int32_t *ids, pn_cache_kind kind,
                         pn_cache_pin *pin, pn_err *err);
 /* Lets go of the border; the pin then holds none. */
-void pn_cache_release(pn_cache *cache, pn_cache_pin *pin);
+void pn_cache_release(pn_cache_pin *pin);
 
 typedef struct pn_cache_border {
     int pos;

@@ -154,7 +154,7 @@ void pn_session_leave(pn_session *s)
     pn_session_mend(s);
     keep(s, PN_CACHE_TURN, NULL);
     if (s->cache)
-        pn_cache_release(s->cache, &s->pin);
+        pn_cache_release(&s->pin);
 }
 
 /* --- files ------------------------------------------------------------------------------------ */

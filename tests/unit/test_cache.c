@@ -62,7 +62,7 @@ static void open_cache(rig *r, size_t ram_bytes, const char *dir)
 
 static void close_cache(rig *r)
 {
-    pn_cache_release(r->cache, &r->pin);
+    pn_cache_release(&r->pin);
     pn_seq_clear(&r->seq);
     pn_cache_free(r->cache);
 }

@@ -180,9 +180,9 @@ static void begin(rig *r, client *c)
     c->is_active = true;
 }
 
-static void end(rig *r, client *c)
+static void end(client *c)
 {
-    pn_cache_release(r->cache, &c->pin);
+    pn_cache_release(&c->pin);
     pn_seq_release(&c->seq);
     free(c->cold);
     c->cold = NULL;
@@ -212,7 +212,7 @@ static void read_on(rig *r, client *c)
     if (st == PN_ERR_LIMIT || st == PN_ERR_CANCELLED) {
         r->n_limit += st == PN_ERR_LIMIT;
         r->n_cancelled += st == PN_ERR_CANCELLED;
-        end(r, c);
+        end(c);
         return;
     }
     must(st, &err);
@@ -231,7 +231,7 @@ static void step(rig *r)
     else if (is_whole) {
         if (below(r, 3))
             must(pn_cache_keep(r->cache, &c->seq, c->prompt.ids, PN_CACHE_TURN, NULL, &err), &err);
-        end(r, c);
+        end(c);
     } else if (below(r, 3) == 0)
         must(pn_cache_keep(r->cache, &c->seq, c->prompt.ids, PN_CACHE_STEP, &c->pin, &err), &err);
     else
@@ -267,7 +267,7 @@ static void live(rig *r, int n_state, const char *dir, int n_step)
     r->n_from_disk += (int)s.n_from_disk;
     for (int i = 0; i < N_CLIENT; i++) {
         if (r->clients[i].is_active)
-            end(r, &r->clients[i]);
+            end(&r->clients[i]);
         pn_seq_clear(&r->clients[i].seq);
     }
     pn_cache_free(r->cache);
@@ -309,9 +309,13 @@ static const char *write_model(void)
     return path;
 }
 
-static bool is_soak(void)
+/* How often a test does what it does n times by default. */
+static int times(int n)
 {
-    return getenv("SOAK") != NULL;
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+    n = n / 4;
+#endif
+    return getenv("SOAK") ? n * 30 : n;
 }
 
 static void test_memory(void **state)
@@ -320,7 +324,7 @@ static void test_memory(void **state)
     const char *const model = write_model();
     static const int n_state[] = { 3, 6, 13, 40 };
     for (size_t i = 0; i < sizeof n_state / sizeof *n_state; i++)
-        run(model, n_state[i], NULL, 1, is_soak() ? 20000 : 400);
+        run(model, n_state[i], NULL, 1, times(400));
 }
 
 static void test_folder(void **state)
@@ -331,7 +335,7 @@ static void test_folder(void **state)
     for (size_t i = 0; i < sizeof n_state / sizeof *n_state; i++) {
         char name[16];
         snprintf(name, sizeof name, "cache%d", n_state[i]);
-        assert_true(run(model, n_state[i], pn_tmpdir_path(name), 2, is_soak() ? 10000 : 250) > 0);
+        assert_true(run(model, n_state[i], pn_tmpdir_path(name), 2, times(250)) > 0);
     }
 }
 
@@ -356,7 +360,7 @@ static void test_killed(void **state)
     const char *const model = write_model(), *const dir = pn_tmpdir_path("cache");
     uint64_t rng = seed();
     int n_killed = 0, status;
-    for (int i = 0; i < (is_soak() ? 300 : 12); i++) {
+    for (int i = 0; i < times(12); i++) {
         const pid_t pid = start(model, dir);
         usleep((useconds_t)draw(&rng, 400000));
         kill(pid, SIGKILL);
@@ -375,7 +379,7 @@ static void test_killed(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 3) /* a process to be killed; what fails in it ends it */
-        return run(argv[1], 30, argv[2], 1, 500) > 0 ? 0 : 1;
+        return run(argv[1], 30, argv[2], 1, times(500)) > 0 ? 0 : 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_folder),

@@ -9,6 +9,8 @@
 #include "support/small_model.h"
 #include "support/tmpdir.h"
 
+#include "engine/cache.h"
+
 #include "base/status.h"
 #include "engine/store.h"
 #include "models/seq.h"
@@ -110,7 +112,32 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(voi
     return fails() ? EAGAIN : __real_pthread_create(t, a, fn, arg);
 }
 
-/* The whole way to logits. Returns true when they came out; else err tells why not. */
+/* Keeps a state of all ids but the last, and reads the last from there. */
+static bool run_cache(const pn_model *m, pn_exec *ex, const int32_t *ids, int n, float *logits,
+                      pn_err *err)
+{
+    pn_cache *c = NULL;
+    pn_seq seq = { 0 };
+    pn_cache_pin pin = { 0 };
+    pn_cache_hit hit = { 0 };
+    bool ok = pn_cache_new(m, &(pn_cache_opts){ 0 }, &c, err) == PN_OK &&
+              pn_cache_seq_init(c, &seq, 300, err) == PN_OK;
+    for (int end = n - 1; ok && end <= n; end++) {
+        ok = pn_cache_restore(c, &seq, ids, n, &pin, &hit, err) == PN_OK;
+        const pn_part part = { &seq, ids + hit.pos, end - hit.pos, logits, 1 };
+        const pn_batch batch = { .parts = &part, .n_part = 1 };
+        ok = ok && pn_get_forward_fn(m)(ex, &batch, err) == PN_OK &&
+             pn_cache_keep(c, &seq, ids, PN_CACHE_TURN, &pin, err) == PN_OK;
+    }
+    pn_cache_release(&pin);
+    if (seq.layout)
+        pn_seq_clear(&seq);
+    pn_cache_free(c);
+    return ok && hit.pos == n - 1;
+}
+
+/* The whole way to logits, and again through a cache. Returns true when they came out; else err
+ * tells why not. */
 static bool run_all(const char *path, const int32_t *ids, int n, float *logits, pn_err *err)
 {
     pn_model *const m = pn_load_ex(path, &(pn_load_opts){ .err = err });
@@ -123,6 +150,10 @@ static bool run_all(const char *path, const int32_t *ids, int n, float *logits, 
         const pn_part part = { s ? pn_state_seq(s) : NULL, ids, n, logits, 1 };
         const pn_batch batch = { .parts = &part, .n_part = 1 };
         ok = s && pn_get_forward_fn(m)(ex, &batch, err) == PN_OK;
+        float again[512];
+        ok = ok && run_cache(m, ex, ids, n, again, err);
+        if (ok)
+            assert_memory_equal(again, logits, 96 * sizeof *again);
     }
     pn_state_free(s);
     pn_exec_free(ex);
