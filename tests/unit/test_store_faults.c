@@ -249,6 +249,31 @@ static void test_foreign(void **state)
     pn_buf_free(&saved);
 }
 
+/* A copy by hard links stays whole: what has a second name is not the store's to cut. */
+static void test_backup(void **state)
+{
+    (void)state;
+    const char *const dir = pn_tmpdir_path("linked");
+    int32_t ids[ALL];
+    uint64_t bytes;
+    char copy[3][300];
+    struct stat before[3], after;
+    fill_folder(dir, ids);
+    store_files(dir, ".pnstate", &bytes);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(copy[i], sizeof copy[i], "%s/copy%zu", pn_tmpdir(), i);
+        assert_int_equal(link(store_file(dir, i), copy[i]), 0);
+        assert_int_equal(stat(copy[i], &before[i]), 0);
+    }
+    pn_store *const s = store_open(dir, bytes - 2 * made_kind(1).rec_bytes, 1, NULL);
+    assert_int_equal(store_stats(s).n_files, 0);
+    pn_store_close(s);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(stat(copy[i], &after), 0);
+        assert_int_equal(after.st_size, before[i].st_size);
+    }
+}
+
 /* A folder is one process's at a time: the next is told. One that cannot be is named. */
 static void test_second_process(void **state)
 {
@@ -419,10 +444,15 @@ static void test_no_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kill),      cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_foreign),   cmocka_unit_test(test_second_process),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_full_disk_again),
-        cmocka_unit_test(test_no_files),  cmocka_unit_test(test_new_file),
+        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_backup),
+        cmocka_unit_test(test_second_process),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk_again),
+        cmocka_unit_test(test_no_files),
+        cmocka_unit_test(test_new_file),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
