@@ -11,6 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define IS_SANITIZED 1 /* ten times as slow: fewer rounds of the same */
+#else
+#define IS_SANITIZED 0
+#endif
+
 enum {
     N_REQ = 7,
     N_VOCAB_ASKED = 4000
@@ -159,7 +165,7 @@ static void test_together(void **state)
         { .n_parallel = 4, .cache_ram_bytes = 64 << 20 },
         { .exec = { .n_batch = 1 } },
     };
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+    for (size_t k = 0; k < sizeof all / sizeof *all; k += IS_SANITIZED ? 4 : 1) {
         setup t = setup_open(all[k]);
         client c[N_REQ] = { 0 };
         for (int i = 0; i < N_REQ; i++) {
@@ -221,7 +227,7 @@ static void test_join_and_leave(void **state)
 {
     (void)state;
     setup t = setup_open((pn_engine_opts){ .n_parallel = 5, .exec = { .n_batch = 32 } });
-    for (int i = 0; i < 2 * N_REQ; i++)
+    for (int i = 0; i < (IS_SANITIZED ? 4 : 2 * N_REQ); i++)
         run_with_a_leaver(&t, i % N_REQ, (leaving)((i % N_REQ + 2 * (i / N_REQ)) % 4),
                           1 + 3 * i % 8);
     setup_close(&t);
@@ -407,7 +413,7 @@ static void test_short_of_memory(void **state)
     pn_model *const m = pn_test_load(pn_test_tiny("Q4_K_M"));
     const size_t least = pn_cache_min_bytes(m, PN_KV_F16);
     pn_model_free(m);
-    for (size_t k = 4; k < 12; k += 4) {
+    for (size_t k = 4; k < (IS_SANITIZED ? 8 : 12); k += 4) {
         setup t = setup_open((pn_engine_opts){ .cache_ram_bytes = least + least * k / 4 });
         client c[N_REQ] = { 0 };
         for (int i = 0; i < N_REQ; i++) {
