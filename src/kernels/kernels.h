@@ -106,6 +106,7 @@ typedef struct pn_kernels {
     /* n_row multiples of this keep gemm on full tiles; callers split rows among threads by it. */
     size_t gemm_rows;
     size_t (*gemm_scratch_bytes)(size_t n);
+    size_t gemm_cols_min; /* columns from which gemm is faster than qmv for each of them */
     pn_quantize_fn *quantize_q8k, *quantize_q8b, *quantize_q8s;
     pn_rmsnorm_fn *rmsnorm;
     pn_l2norm_fn *l2norm;

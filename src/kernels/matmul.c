@@ -2,11 +2,8 @@
 
 #include "base/mem.h"
 
-/* Up to this many columns, each is taken by the single-column kernel while a few rows stay in the
- * first-level cache; beyond, unpacking a panel pays (measured with BENCH=1 of tests/kernels). */
 enum {
-    QMV_COLS_MAX = 2,
-    QMV_ROWS = 16
+    QMV_ROWS = 16 /* that stay in the first cache level while few columns pass by, one by one */
 };
 
 static size_t form_bytes(pn_act_kind kind, size_t n, size_t n_col)
@@ -55,7 +52,7 @@ void pn_qmv(const pn_kernels *k, const pn_qweight *w, size_t i_mat, size_t row0,
         k->qmv[w->type](rows, w->row_bytes, n_row, x[0], w->n, y[0]);
         return;
     }
-    if (n_col > QMV_COLS_MAX) {
+    if (n_col >= k->gemm_cols_min) {
         k->gemm[w->type](rows, w->row_bytes, n_row, x, y, n_col, w->n, scratch);
         return;
     }

@@ -21,6 +21,7 @@
  *        64     311   312   267   320   298     323
  *       512     327   331   290   328   315     338
  */
+#include "kernels/avx512/few_k.h"
 #include "kernels/avx512/gemm_tile.h"
 #include "kernels/avx512/unpack_k.h"
 
@@ -243,7 +244,16 @@ PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, floa
     MICRO(name, 1) MICRO(name, 2) MICRO(name, 3) MICRO(name, 4) MICRO(name, 5) MICRO(name, 6)      \
     PN_DEFINE_GEMM(unpack, step_bytes, PN_FORMAT_K, PN_QK, name, micro_##name##_32x1,              \
                    micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4,                  \
-                   micro_##name##_32x5, micro_##name##_32x6)
+                   micro_##name##_32x5, micro_##name##_32x6)                                       \
+    static void few_or_gemm_##name(const void *w, size_t row_bytes, size_t n_row,                  \
+                                   const void *const *x, float *const *y, size_t n_col, size_t n,  \
+                                   void *scratch)                                                  \
+    {                                                                                              \
+        if (n_col <= PN_FEW_COLS_MAX)                                                              \
+            pn_few_##name##_avx512(w, row_bytes, n_row, x, y, n_col, n);                           \
+        else                                                                                       \
+            gemm_##name(w, row_bytes, n_row, x, y, n_col, n, scratch);                             \
+    }
 // clang-format on
 DEFINE(q4_k)
 DEFINE(q5_k)
@@ -254,10 +264,10 @@ DEFINE(iq4_xs)
 
 void pn_gemm_k_init_avx512(pn_kernels *k)
 {
-    k->gemm[PN_TYPE_Q4_K] = gemm_q4_k;
-    k->gemm[PN_TYPE_Q5_K] = gemm_q5_k;
-    k->gemm[PN_TYPE_Q6_K] = gemm_q6_k;
-    k->gemm[PN_TYPE_Q3_K] = gemm_q3_k;
-    k->gemm[PN_TYPE_Q2_K] = gemm_q2_k;
-    k->gemm[PN_TYPE_IQ4_XS] = gemm_iq4_xs;
+    k->gemm[PN_TYPE_Q4_K] = few_or_gemm_q4_k;
+    k->gemm[PN_TYPE_Q5_K] = few_or_gemm_q5_k;
+    k->gemm[PN_TYPE_Q6_K] = few_or_gemm_q6_k;
+    k->gemm[PN_TYPE_Q3_K] = few_or_gemm_q3_k;
+    k->gemm[PN_TYPE_Q2_K] = few_or_gemm_q2_k;
+    k->gemm[PN_TYPE_IQ4_XS] = few_or_gemm_iq4_xs;
 }

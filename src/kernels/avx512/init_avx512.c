@@ -13,6 +13,7 @@ static size_t gemm_scratch_bytes(size_t n)
 void pn_kernels_init_avx512(pn_kernels *k)
 {
     k->gemm_rows = MR;
+    k->gemm_cols_min = 2;
     k->gemm_scratch_bytes = gemm_scratch_bytes;
     k->quantize_q8k = pn_quantize_q8k_avx512;
     k->quantize_q8b = pn_quantize_q8b_avx512;

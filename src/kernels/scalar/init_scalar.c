@@ -11,6 +11,7 @@ static size_t no_scratch(size_t n)
 void pn_kernels_init_scalar(pn_kernels *k)
 {
     k->gemm_rows = 1;
+    k->gemm_cols_min = 3; /* measured on avx2 and avxvnni, with BENCH=1 of tests/kernels */
     k->gemm_scratch_bytes = no_scratch;
     k->quantize_q8k = pn_quantize_q8k_scalar;
     k->quantize_q8b = pn_quantize_q8b_scalar;
