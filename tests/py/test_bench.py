@@ -57,3 +57,22 @@ def test_compare_writes_results(tmp_path):
     assert [r["case"] for r in rows] == ["decode", "prefill 512"] and j["rounds"] == 2
     assert all(len(r["pantheon_all"]) == 2 and r["pantheon"] > 0 and 0 < r["limit_share"] for r in rows)
     assert "| q4_k_m | decode |" in run.stdout and "| q4_k_m prefill | experts down |" in run.stdout
+
+
+def test_parallel():
+    """One row for each number of sequences; more of them move more bytes a pass, but not as many times more."""
+    rows = json.loads(pantheon("bench", "-m", MODEL, "-p", 4, "-n", 8, "-r", 1, "-t", 1, "--parallel", "1,4",
+                               "--json").ok().out)
+    assert [r["parallel"] for r in rows] == [1, 4]
+    one, four = (r["bytes_per_pass"] for r in rows)
+    assert one < four < 4 * one
+    assert all(r["bound_share"] > 0 for r in rows)
+
+
+def test_beside():
+    """The gaps of answers beside a prompt; all of them are positive and in order."""
+    j = json.loads(pantheon("bench", "-m", MODEL, "--parallel", 2, "--beside", 200, "-t", 1, "--json").ok().out)
+    assert (j["parallel"], j["beside"]) == (2, 200)
+    assert 0 < j["quiet_gap_ms"] and 0 < j["gap_ms"] <= j["gap_ms_95"] <= j["gap_ms_max"]
+    assert j["prefill_tok_s"] > 0
+    pantheon("bench", "-m", MODEL, "--parallel", 2, "--beside", 10**8, "--json").says(1, "--beside")
