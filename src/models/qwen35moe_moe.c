@@ -205,7 +205,7 @@ static void down_product(const moe_ctx *c, const pn_qweight *w, size_t ie, size_
 }
 
 /* The products of the i-th expert in use, or behind them the shared one's, for rows [row0, row1)
- * and all its tokens: places of results, then [n_tok] of the shared one, each stride floats apart. */
+ * and all its tokens: places of results, then [n_tok] of the shared one, stride floats apart. */
 static void down_expert(const moe_ctx *c, size_t i, size_t row0, size_t row1, float *results,
                         size_t stride, const moe_scratch *s)
 {

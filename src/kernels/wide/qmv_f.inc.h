@@ -32,8 +32,8 @@ static void pad_w(uint8_t *dst, const uint8_t *w, size_t r, size_t bytes)
     memcpy(dst, w, r * bytes);
 }
 
-/* acc += w * x, one element of each chain, for n_row rows; prefetches what lies ahead bytes on, into
- * the second cache level, since four rows of 2048 floats are all that the first one holds. */
+/* acc += w * x, one element of each chain, for n_row rows; prefetches what lies ahead bytes on,
+ * into the second cache level: four rows of 2048 floats are all that the first one holds. */
 PN_INLINE void rows_step(load_fn *load, size_t bytes, const uint8_t *w, size_t row_bytes,
                          size_t n_row, const float *x, size_t ahead, vec acc[N_ROW][N_PART])
 {
