@@ -77,7 +77,7 @@ static void check_prompt(const pn_chat_prompt *p)
     REQUIRE(p->msg_off[p->n_msg] <= s->text.len);
 }
 
-/* The parts of a turn lie in it, in order; white space around a body changes nothing of its form. */
+/* The parts of a turn lie in it, in order; white space around a body leaves its form as it is. */
 static void check_turn(pn_span text)
 {
     const pn_chat_turn t = pn_chat_turn_split(text);
