@@ -6,9 +6,9 @@ typedef __m256 vec;
 enum {
     N_LANE = 8,
     N_ROW = 2, /* rows of one column's product */
-    T_ROW = 3, /* the tile of many columns */
-    T_COL = 2,
-    T_VEC = 2
+    T_ROW = 4, /* the tile of many columns */
+    T_COL = 3,
+    T_VEC = 1
 };
 
 #include "kernels/wide/qmv_f.inc.h"

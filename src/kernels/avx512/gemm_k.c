@@ -26,27 +26,36 @@
 #include "kernels/avx512/unpack_k.h"
 
 enum {
-    NR = NR_MAX
+    NR = 4
 };
 
+/* Two groups that follow each other share a vector of int16 pairs and are scaled together. */
 typedef struct pn_step_k { /* one superblock of MR rows */
     __m512i q[64][MV];
     __m512 d[MV], dmin[MV];
-    __m512i mn[8][MV];  /* int16 pairs: the minima that meet the bsum of each 32 weights */
-    __m512i sc[16][MV]; /* int32: each group's scale; or, if narrow, int16 pairs as mn */
+    __m512i sc[8][MV]; /* scales of the groups 2 u and 2 u + 1 */
+    union {
+        __m512i mn[8][MV];    /* minima of the groups 2 u and 2 u + 1 */
+        __m512i seed[16][MV]; /* signed: -128 * the sum of each group's weights */
+    };
 } pn_step_k;
 _Static_assert(sizeof(pn_step_k) == STEP_BYTES_MAX, "scratch is planned for it");
 
-/* Whether a sum over 16 weights fits int16, so that two groups are scaled at once. */
+/* Pairs of groups in a superblock. */
+PN_INLINE int n_pair(pn_format_k f)
+{
+    return f.group == 16 ? 8 : 4;
+}
+
+/* Whether a sum over a group fits int16, so that two are scaled at once. */
 PN_INLINE bool is_narrow(pn_format_k f)
 {
-    return f.group == 16 && f.q_max * 127 * 16 <= INT16_MAX;
+    return f.q_max * 127 * f.group <= INT16_MAX;
 }
 
 PN_INLINE size_t step_bytes(pn_format_k f)
 {
-    return offsetof(pn_step_k, sc) +
-           (f.group == 16 && !is_narrow(f) ? 16 : 8) * MV * sizeof(__m512i);
+    return sizeof(pn_step_k) - (f.is_signed && f.group == 16 ? 0 : 8 * MV * sizeof(__m512i));
 }
 
 PN_INLINE void unpack_step(pn_format_k f, const uint8_t *const *row, size_t off, pn_step_k *t,
@@ -54,33 +63,39 @@ PN_INLINE void unpack_step(pn_format_k f, const uint8_t *const *row, size_t off,
 {
     pn_head_k h;
     f.head(row, off, &h);
-    const __m512i *const mn = f.is_signed ? h.sc : h.mn;
-    const int n_group = f.group == 32 ? 8 : 16;
     t->d[v] = h.d;
-    t->dmin[v] = f.is_signed ? _mm512_setzero_ps() : h.dmin;
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) { // the 32 weights 32 i ..: one group twice, or two
-        const int g = f.group == 32 ? i : 2 * i, b0 = g % 4, b1 = f.group == 32 ? b0 : b0 + 1;
-        const __m512i pair = pn_byte_pair(mn[g / 4], b0, b1, f.is_signed);
-        t->mn[i][v] = pair;
-        if (f.is_signed)
-            t->mn[i][v] = _mm512_sub_epi16(_mm512_setzero_si512(),
-                                           _mm512_slli_epi16(pair, (unsigned)f.off_shift));
-        if (is_narrow(f))
-            t->sc[i][v] = pn_byte_pair(h.sc[g / 4], b0, b1, f.is_signed);
+    for (int u = 0; u < n_pair(f); u++)
+        t->sc[u][v] = pn_byte_pair(h.sc[u / 2], 2 * u % 4, 2 * u % 4 + 1, f.is_signed);
+    if (!f.is_signed) {
+        t->dmin[v] = h.dmin;
+#pragma GCC unroll 8
+        for (int u = 0; u < n_pair(f); u++)
+            t->mn[u][v] = pn_byte_pair(h.mn[u / 2], 2 * u % 4, 2 * u % 4 + 1, false);
     }
-    if (!is_narrow(f))
-#pragma GCC unroll 16
-        for (int g = 0; g < n_group; g++)
-            t->sc[g][v] = pn_byte32(h.sc[g / 4], g % 4, f.is_signed);
     pn_carry_k carry;
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
         __m512i q[2][8];
         f.chunk(row, off, c, &carry, q);
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; i++)
-            t->q[8 * f.group_of(c, i / 8) + i % 8][v] = q[i / 8][i % 8];
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            const int at = f.group_of(c, j); // which 32 weights
+            __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) {
+                if (f.is_signed) {
+                    q[j][i] = _mm512_sub_epi8(q[j][i], pn_bytes(1 << f.off_shift));
+                    sum = _mm512_dpbusd_epi32(sum, pn_bytes(-128), q[j][i]); // unsigned: 128
+                }
+                t->q[8 * at + i][v] = q[j][i];
+                if (f.is_signed && (4 * i + 4) % f.group == 0) {
+                    t->seed[(32 * at + 4 * i) / f.group][v] =
+                        _mm512_sub_epi32(_mm512_setzero_si512(), sum);
+                    sum = _mm512_setzero_si512();
+                }
+            }
+        }
     }
 }
 
@@ -93,130 +108,144 @@ PN_INLINE void unpack(pn_format_k f, void *tile, const uint8_t *const *row, size
     }
 }
 
-/* s[c][v] += the n dwords of the superblock from k0 on. */
-PN_INLINE void dot_dwords(const pn_step_k *t, const pn_q8k *const *x, int nc, int k0, int n,
-                          __m512i s[NR][MV])
+/* s[c][v] = the sums over group g. */
+PN_INLINE void dot_group(pn_format_k f, const pn_step_k *t, const pn_q8k *const *x, int nc, int g,
+                         __m512i s[NR][MV])
 {
-#pragma GCC unroll 8
-    for (int i = 0; i < n; i++) {
-        const __m512i w0 = t->q[k0 + i][0], w1 = t->q[k0 + i][1];
-#pragma GCC unroll 6
-        for (int c = 0; c < nc; c++) {
-            const __m512i a = pn_bcast32(x[c]->q + 4 * (k0 + i));
-            s[c][0] = _mm512_dpbusd_epi32(s[c][0], w0, a);
-            s[c][1] = _mm512_dpbusd_epi32(s[c][1], w1, a);
-        }
-    }
-}
-
-/* isum += s * (scale * sub-scale), for the nc columns. */
-PN_INLINE void scale_sums(const __m512i sc[MV], const int32_t (*s32)[8], int g, int nc,
-                          __m512i s[NR][MV], __m512i isum[NR][MV])
-{
-#pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) {
-        const __m512i sub = pn_bcast32(&s32[c][g]);
-#pragma GCC unroll 2
-        for (int v = 0; v < MV; v++) {
-            const __m512i t = _mm512_mullo_epi32(sc[v], sub);
-            isum[c][v] = _mm512_add_epi32(isum[c][v], _mm512_mullo_epi32(s[c][v], t));
-        }
-    }
-}
-
-/* The same for two groups of 16: isum += (lo * sc[0] + hi * sc[1]) * sub-scale. */
-PN_INLINE void scale_sums_16(const __m512i (*sc)[MV], const int32_t (*s32)[8], int g, int nc,
-                             __m512i lo[NR][MV], __m512i hi[NR][MV], __m512i isum[NR][MV])
-{
-#pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) {
-        const __m512i sub = pn_bcast32(&s32[c][g]);
-#pragma GCC unroll 2
-        for (int v = 0; v < MV; v++) {
-            const __m512i t = _mm512_add_epi32(lo[c][v], _mm512_mullo_epi32(hi[c][v], sc[1][v]));
-            isum[c][v] = _mm512_add_epi32(isum[c][v], _mm512_mullo_epi32(t, sub));
-        }
-    }
-}
-
-/* The same where both sums fit int16: one multiplication for the scales, one for both sums. */
-PN_INLINE void scale_sums_narrow(const __m512i sc[MV], const pn_q8k *const *x, int g, int nc,
-                                 __m512i lo[NR][MV], __m512i hi[NR][MV], __m512i isum[NR][MV])
-{
-#pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) {
-        const __m512i sub = _mm512_set1_epi16(x[c]->s[g]);
-#pragma GCC unroll 2
-        for (int v = 0; v < MV; v++) {
-            const __m512i both =
-                _mm512_mask_blend_epi16(0xaaaaaaaa, lo[c][v], _mm512_slli_epi32(hi[c][v], 16));
-            isum[c][v] = _mm512_dpwssd_epi32(isum[c][v], both, _mm512_mullo_epi16(sc[v], sub));
-        }
-    }
-}
-
-/* isum of one step. */
-PN_INLINE void scaled_sums(pn_format_k f, const pn_step_k *t, const pn_q8k *const *x, int nc,
-                           __m512i isum[NR][MV])
-{
-    int32_t s32[NR][8]; /* the sub-scales, wide */
+    const int n = f.group / 4;
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++)
-        _mm256_storeu_si256((void *)s32[c],
-                            _mm256_cvtepi16_epi32(_mm_loadu_si128((const void *)x[c]->s)));
-    for (int g = 0; g < 8; g++) {
-        __m512i s[NR][MV] = { 0 }, lo[NR][MV] = { 0 };
-        if (f.group == 32) {
-            dot_dwords(t, x, nc, 8 * g, 8, s);
-            scale_sums(t->sc[g], s32, g, nc, s, isum);
-            continue;
-        }
-        dot_dwords(t, x, nc, 8 * g, 4, lo);
-        if (!is_narrow(f))
-#pragma GCC unroll 6
-            for (int c = 0; c < nc; c++)
 #pragma GCC unroll 2
-                for (int v = 0; v < MV; v++)
-                    lo[c][v] = _mm512_mullo_epi32(lo[c][v], t->sc[2 * g][v]);
-        dot_dwords(t, x, nc, 8 * g + 4, 4, s);
-        if (is_narrow(f))
-            scale_sums_narrow(t->sc[g], x, g, nc, lo, s, isum);
-        else
-            scale_sums_16(t->sc + 2 * g, s32, g, nc, lo, s, isum);
+        for (int v = 0; v < MV; v++)
+            s[c][v] = f.is_signed ? t->seed[g][v] : _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int i = n * g; i < n * g + n; i++) {
+        const __m512i w0 = t->q[i][0], w1 = t->q[i][1];
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++) {
+            __m512i a = pn_bcast32(x[c]->q + 4 * i);
+            if (f.is_signed) {
+                a = _mm512_xor_si512(a, pn_bytes(-128)); // unsigned: + 128
+                s[c][0] = _mm512_dpbusd_epi32(s[c][0], a, w0);
+                s[c][1] = _mm512_dpbusd_epi32(s[c][1], a, w1);
+            } else {
+                s[c][0] = _mm512_dpbusd_epi32(s[c][0], w0, a);
+                s[c][1] = _mm512_dpbusd_epi32(s[c][1], w1, a);
+            }
+        }
     }
 }
 
-/* imin += minima times the activations' sums, in pairs. */
-PN_INLINE void minima(const pn_step_k *t, const pn_q8k *const *x, int nc, __m512i imin[NR][MV])
+/* isum += lo and hi, the sums of two groups, times their scales and sub-scales. */
+PN_INLINE void scale_pair(pn_format_k f, const __m512i sc[MV], const pn_q8k *const *x, int u,
+                          int nc, __m512i lo[NR][MV], __m512i hi[NR][MV], __m512i isum[NR][MV])
 {
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        const __m512i sub =
+            f.group == 16 ? _mm512_set1_epi16(x[c]->s[u]) : pn_bcast32(x[c]->s + 2 * u);
+#pragma GCC unroll 2
+        for (int v = 0; v < MV; v++) {
+            const __m512i t = _mm512_mullo_epi16(sc[v], sub);
+            if (is_narrow(f)) {
+                const __m512i both =
+                    _mm512_mask_blend_epi16(0xaaaaaaaa, lo[c][v], _mm512_slli_epi32(hi[c][v], 16));
+                isum[c][v] = _mm512_dpwssd_epi32(isum[c][v], both, t);
+                continue;
+            }
+            const __m512i t0 = f.is_signed ? _mm512_srai_epi32(_mm512_slli_epi32(t, 16), 16)
+                                           : _mm512_and_si512(t, _mm512_set1_epi32(0xffff));
+            const __m512i t1 = _mm512_srai_epi32(t, 16);
+            isum[c][v] = _mm512_add_epi32(isum[c][v], _mm512_mullo_epi32(lo[c][v], t0));
+            isum[c][v] = _mm512_add_epi32(isum[c][v], _mm512_mullo_epi32(hi[c][v], t1));
+        }
+    }
+}
+
+/* imin[c][v] = minima times b[c], the groups' sums of activations. */
+PN_INLINE void dot_minima(pn_format_k f, const pn_step_k *t, const int16_t *const *b, int nc,
+                          __m512i imin[NR][MV])
+{
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++)
+        imin[c][0] = imin[c][1] = _mm512_setzero_si512();
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
+    for (int u = 0; u < n_pair(f); u++)
 #pragma GCC unroll 6
         for (int c = 0; c < nc; c++) {
-            const __m512i b = pn_bcast32(x[c]->bsum + 2 * i);
-            imin[c][0] = _mm512_dpwssd_epi32(imin[c][0], t->mn[i][0], b);
-            imin[c][1] = _mm512_dpwssd_epi32(imin[c][1], t->mn[i][1], b);
+            const __m512i both = pn_bcast32(b[c] + 2 * u);
+            imin[c][0] = _mm512_dpwssd_epi32(imin[c][0], t->mn[u][0], both);
+            imin[c][1] = _mm512_dpwssd_epi32(imin[c][1], t->mn[u][1], both);
         }
+}
+
+/* The same, from activations. Sums of 32 need 17 bits at worst, and nearly never more than 16: the
+ * low 16, then what those lack, in multiples of 2^16. */
+PN_INLINE void minima(pn_format_k f, const pn_step_k *t, const pn_q8k *const *x, int nc,
+                      __m512i imin[NR][MV])
+{
+    const int16_t *b[NR];
+    if (f.group == 16) {
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++)
+            b[c] = x[c]->bsum;
+        dot_minima(f, t, b, nc, imin);
+        return;
+    }
+    int16_t low[NR][8], over[NR][8];
+    __m256i all = _mm256_setzero_si256();
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        const __m256i sum = _mm256_madd_epi16(_mm256_loadu_si256((const void *)x[c]->bsum),
+                                              _mm256_set1_epi16(1));
+        const __m128i lo = _mm256_cvtepi32_epi16(sum);
+        const __m256i rest = _mm256_srai_epi32(_mm256_sub_epi32(sum, _mm256_cvtepi16_epi32(lo)), 16);
+        _mm_storeu_si128((void *)low[c], lo);
+        _mm_storeu_si128((void *)over[c], _mm256_cvtepi32_epi16(rest));
+        all = _mm256_or_si256(all, rest);
+        b[c] = low[c];
+    }
+    __asm__("" : "+m"(low), "+m"(over));
+    dot_minima(f, t, b, nc, imin);
+    if (__builtin_expect(!_mm256_testz_si256(all, all), 0)) {
+        __m512i more[NR][MV];
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++)
+            b[c] = over[c];
+        dot_minima(f, t, b, nc, more);
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++)
+#pragma GCC unroll 2
+            for (int v = 0; v < MV; v++)
+                imin[c][v] = _mm512_add_epi32(imin[c][v], _mm512_slli_epi32(more[c][v], 16));
+    }
 }
 
 /* acc of MR rows and nc columns goes on over one superblock. */
 PN_INLINE void micro_step(pn_format_k f, const pn_step_k *t, const pn_q8k *const *x, int nc,
                           float *const *acc, bool is_first)
 {
-    __m512i isum[NR][MV] = { 0 }, none[NR][MV] = { 0 };
-    scaled_sums(f, t, x, nc, isum);
-    __m512i(*const imin)[MV] = f.is_signed ? isum : none;
-    minima(t, x, nc, imin);
+    __m512i isum[NR][MV] = { 0 }, imin[NR][MV];
+    for (int u = 0; u < n_pair(f); u++) {
+        __m512i lo[NR][MV], hi[NR][MV];
+        dot_group(f, t, x, nc, 2 * u, lo);
+        dot_group(f, t, x, nc, 2 * u + 1, hi);
+        scale_pair(f, t->sc[u], x, u, nc, lo, hi, isum);
+    }
+    if (!f.is_signed)
+        minima(f, t, x, nc, imin);
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++) {
         const __m512 d_act = _mm512_set1_ps(x[c]->d);
 #pragma GCC unroll 2
         for (int v = 0; v < MV; v++) {
             const __m512 a = is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[c] + 16 * v);
-            const __m512 s = _mm512_cvtepi32_ps(isum[c][v]), m = _mm512_cvtepi32_ps(imin[c][v]);
-            const __m512 r = f.is_signed
-                                 ? _mm512_mul_ps(t->d[v], s)
-                                 : _mm512_fmsub_ps(t->d[v], s, _mm512_mul_ps(t->dmin[v], m));
+            __m512 r = _mm512_cvtepi32_ps(isum[c][v]);
+            if (f.is_signed)
+                r = _mm512_mul_ps(t->d[v], r);
+            else
+                r = _mm512_fmsub_ps(t->d[v], r,
+                                    _mm512_mul_ps(t->dmin[v], _mm512_cvtepi32_ps(imin[c][v])));
             _mm512_storeu_ps(acc[c] + 16 * v, _mm512_fmadd_ps(d_act, r, a));
         }
     }
@@ -241,10 +270,9 @@ PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, floa
 #define MICRO(name, nc) PN_DEFINE_MICRO(micro, PN_FORMAT_K, name, nc)
 // clang-format off
 #define DEFINE(name)                                                                               \
-    MICRO(name, 1) MICRO(name, 2) MICRO(name, 3) MICRO(name, 4) MICRO(name, 5) MICRO(name, 6)      \
+    MICRO(name, 1) MICRO(name, 2) MICRO(name, 3) MICRO(name, 4)                                    \
     PN_DEFINE_GEMM(unpack, step_bytes, PN_FORMAT_K, PN_QK, name, micro_##name##_32x1,              \
-                   micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4,                  \
-                   micro_##name##_32x5, micro_##name##_32x6)                                       \
+                   micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4)                  \
     static void few_or_gemm_##name(const void *w, size_t row_bytes, size_t n_row,                  \
                                    const void *const *x, float *const *y, size_t n_col, size_t n,  \
                                    void *scratch)                                                  \

@@ -7,8 +7,8 @@ enum {
     N_LANE = 16,
     N_ROW = 4, /* rows of one column's product */
     T_ROW = 4, /* the tile of many columns */
-    T_COL = 3,
-    T_VEC = 2
+    T_COL = 6,
+    T_VEC = 1
 };
 
 #include "kernels/wide/qmv_f.inc.h"

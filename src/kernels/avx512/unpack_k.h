@@ -30,7 +30,7 @@ typedef struct pn_format_k {
     int group;      /* weights a scale covers: 16 or 32 */
     bool is_signed; /* scales are signed, weights are raised by 1 << off_shift, no minimum */
     int off_shift;
-    int q_max; /* the largest raised weight */
+    int q_max; /* the largest magnitude of a weight, not raised */
     void (*head)(const uint8_t *const *row, size_t off, pn_head_k *h);
     /* q[i]: the dwords of the 32-group group_of(c, i). off: of the superblock in each row. */
     void (*chunk)(const uint8_t *const *row, size_t off, int c, pn_carry_k *m, __m512i q[2][8]);
@@ -235,9 +235,9 @@ PN_INLINE void pn_chunk_q2_k(const uint8_t *const *row, size_t off, int c, pn_ca
 // clang-format off
 #define PN_FORMAT_q4_k    { 144, 32, false, 0,  15, pn_head_q4_k, pn_chunk_q4_k, pn_in_order }
 #define PN_FORMAT_q5_k    { 176, 32, false, 0,  31, pn_head_q4_k, pn_chunk_q5_k, pn_in_order }
-#define PN_FORMAT_iq4_xs  { 136, 32, true,  7, 240, pn_head_iq4_xs, pn_chunk_iq4_xs, pn_in_order }
-#define PN_FORMAT_q6_k    { 210, 16, true,  5,  63, pn_head_q6_k, pn_chunk_q6_k, pn_groups_q6_k }
-#define PN_FORMAT_q3_k    { 110, 16, true,  2,   7, pn_head_q3_k, pn_chunk_q3_k, pn_in_order }
+#define PN_FORMAT_iq4_xs  { 136, 32, true,  7, 127, pn_head_iq4_xs, pn_chunk_iq4_xs, pn_in_order }
+#define PN_FORMAT_q6_k    { 210, 16, true,  5,  32, pn_head_q6_k, pn_chunk_q6_k, pn_groups_q6_k }
+#define PN_FORMAT_q3_k    { 110, 16, true,  2,   4, pn_head_q3_k, pn_chunk_q3_k, pn_in_order }
 #define PN_FORMAT_q2_k    { 84, 16, false, 0,   3, pn_head_q2_k, pn_chunk_q2_k, pn_in_order }
 // clang-format on
 
