@@ -5,7 +5,7 @@
  * Micro-kernel, per column, 16 rows and block: 8 vpdpbusd, two multiplications by sub-scales, one
  * fma; one more per 8 blocks (docs/NUMERICS.md). What the raised weights add too much is the same
  * for all rows, and is taken off before the first sum.
- * Registers: 8 sums, 8 of them scaled, 2 weights, 1 broadcast, 2 d; t and acc stay in memory.
+ * Registers: 8 sums, 8 of them scaled, 8 of the group's floats, 2 weights, 1 broadcast, 2 d.
  * Bound: the two multiplying ports; of their operations 72 % are vpdpbusd.
  *
  * G multiply-adds/s of 512 x 2048 weights, unpacking included, one core of a busy 2-core Zen 5 VM,
@@ -17,10 +17,6 @@
  */
 #include "kernels/avx512/gemm_tile.h"
 #include "kernels/avx512/unpack_b.h"
-
-enum {
-    NR = 4
-}; /* 6 columns spill: 295 instead of 307 G multiply-adds/s of Q8_0 */
 
 typedef struct pn_step_b { /* one block of MR rows */
     __m512i q[8][MV];
@@ -121,8 +117,7 @@ PN_INLINE void micro(pn_format_b f, const void *tile, const void *const *x, floa
             for (int v = 0; v < MV; v++) {
                 const __m512 a =
                     is_first && ib == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[c] + 16 * v);
-                _mm512_storeu_ps(acc[c] + 16 * v,
-                                 _mm512_fmadd_ps(d, r[c][v], a));
+                _mm512_storeu_ps(acc[c] + 16 * v, _mm512_fmadd_ps(d, r[c][v], a));
             }
             xs[c]++;
         }

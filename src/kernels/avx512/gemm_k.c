@@ -1,33 +1,30 @@
 /* Matrix times columns for the 256-weight types: 32 rows are unpacked once into a tile, then one
- * micro-kernel of 32 rows x up to 6 columns runs for all of them.
+ * micro-kernel of 32 rows x up to 4 columns runs for all of them.
  *
- * Tile, per superblock, two vectors v of 16 rows: 64 dwords of weights as unsigned bytes, the
- * groups' scales and minima, d and dmin. For signed types the minima are -2^off_shift * scale,
- * which takes off what raised the weights.
+ * Tile, per superblock, two vectors v of 16 rows: 64 dwords of weights, d and dmin, the scales and
+ * minima of two groups at a time as int16 pairs. Types without minimum keep their weights signed: it
+ * is then the activations that vpdpbusd takes as unsigned, raised by 128, and each group's sum
+ * starts at -128 times the sum of its weights.
  *
- * Micro-kernel, per column and 16 rows: 64 vpdpbusd a superblock; sum * (scale * sub-scale) per
- * group; 8 vpdpwssd for the minima; one float step. A column's dword is broadcast once for both
- * vectors: (2 + 6) loads for 12 vpdpbusd, where 16 rows x 12 columns would need 13.
- * Registers: 12 sums, 12 isum, 2 weights, 1 broadcast, 2 scales.
+ * Micro-kernel, per column and 16 rows: 64 vpdpbusd a superblock; per two groups one vpmullw for
+ * scale * sub-scale and two vpmulld, or one vpdpwssd where sums fit int16 (Q3_K, Q2_K); the minima
+ * by vpdpwssd, two groups at a time; one float step. A column's dword is broadcast once for both
+ * vectors.
  *
- * Bound: the two multiplying ports; of their operations 70 % (groups of 32, Q2_K, Q3_K) or 65 %
- * (Q6_K) are vpdpbusd. Tried without gain: scales of two groups by one vpmullw and kept, minima on
- * sums of 32 (with a way out where those pass int16).
+ * Bound: the two multiplying ports; of their operations vpdpbusd are 77 % (Q4_K, Q5_K), 78 % (Q3_K),
+ * 82 % (IQ4_XS), 70 % (Q6_K, Q2_K). What else there is (adds, shifts, the raising) has ports of its own.
  *
- * G multiply-adds/s of 512 x 2048 weights, unpacking included, one core of a busy 2-core Zen 5 VM,
- * 2026-11-29; vpdpbusd alone reaches 525 in the same runs:
- *   columns    Q4_K  Q5_K  Q6_K  Q3_K  Q2_K  IQ4_XS
- *        24     274   267   234   276   289     279
- *        64     311   312   267   320   298     323
- *       512     327   331   290   328   315     338
+ * G multiply-adds/s of 512 x 2048 weights, unpacking included, one core of a busy 2-core Zen 4 VM,
+ * whose ports are 256 bits wide, best of four, 2026-11-30; vpdpbusd alone reaches 232 there. In
+ * brackets the form before, which took two vpmulld for each group and raised the weights:
+ *   columns       Q4_K       Q5_K       Q6_K       Q3_K       Q2_K     IQ4_XS
+ *        64  156 (145)  156 (148)  131 (133)  161 (146)  152 (150)  159 (149)
+ *       512  155 (147)  159 (151)  135 (128)  163 (148)  153 (150)  156 (150)
+ * Without gain: 5 or 6 columns; activations raised once, into a buffer, rather than at each use.
  */
 #include "kernels/avx512/few_k.h"
 #include "kernels/avx512/gemm_tile.h"
 #include "kernels/avx512/unpack_k.h"
-
-enum {
-    NR = 4
-};
 
 /* Two groups that follow each other share a vector of int16 pairs and are scaled together. */
 typedef struct pn_step_k { /* one superblock of MR rows */
@@ -113,7 +110,7 @@ PN_INLINE void dot_group(pn_format_k f, const pn_step_k *t, const pn_q8k *const 
                          __m512i s[NR][MV])
 {
     const int n = f.group / 4;
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int c = 0; c < nc; c++)
 #pragma GCC unroll 2
         for (int v = 0; v < MV; v++)
@@ -121,7 +118,7 @@ PN_INLINE void dot_group(pn_format_k f, const pn_step_k *t, const pn_q8k *const 
 #pragma GCC unroll 8
     for (int i = n * g; i < n * g + n; i++) {
         const __m512i w0 = t->q[i][0], w1 = t->q[i][1];
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
             __m512i a = pn_bcast32(x[c]->q + 4 * i);
             if (f.is_signed) {
@@ -140,7 +137,7 @@ PN_INLINE void dot_group(pn_format_k f, const pn_step_k *t, const pn_q8k *const 
 PN_INLINE void scale_pair(pn_format_k f, const __m512i sc[MV], const pn_q8k *const *x, int u,
                           int nc, __m512i lo[NR][MV], __m512i hi[NR][MV], __m512i isum[NR][MV])
 {
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int c = 0; c < nc; c++) {
         const __m512i sub =
             f.group == 16 ? _mm512_set1_epi16(x[c]->s[u]) : pn_bcast32(x[c]->s + 2 * u);
@@ -166,12 +163,12 @@ PN_INLINE void scale_pair(pn_format_k f, const __m512i sc[MV], const pn_q8k *con
 PN_INLINE void dot_minima(pn_format_k f, const pn_step_k *t, const int16_t *const *b, int nc,
                           __m512i imin[NR][MV])
 {
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int c = 0; c < nc; c++)
         imin[c][0] = imin[c][1] = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (int u = 0; u < n_pair(f); u++)
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
             const __m512i both = pn_bcast32(b[c] + 2 * u);
             imin[c][0] = _mm512_dpwssd_epi32(imin[c][0], t->mn[u][0], both);
@@ -186,7 +183,7 @@ PN_INLINE void minima(pn_format_k f, const pn_step_k *t, const pn_q8k *const *x,
 {
     const int16_t *b[NR];
     if (f.group == 16) {
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int c = 0; c < nc; c++)
             b[c] = x[c]->bsum;
         dot_minima(f, t, b, nc, imin);
@@ -194,26 +191,28 @@ PN_INLINE void minima(pn_format_k f, const pn_step_k *t, const pn_q8k *const *x,
     }
     int16_t low[NR][8], over[NR][8];
     __m256i all = _mm256_setzero_si256();
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int c = 0; c < nc; c++) {
-        const __m256i sum = _mm256_madd_epi16(_mm256_loadu_si256((const void *)x[c]->bsum),
-                                              _mm256_set1_epi16(1));
+        const __m256i sum =
+            _mm256_madd_epi16(_mm256_loadu_si256((const void *)x[c]->bsum), _mm256_set1_epi16(1));
         const __m128i lo = _mm256_cvtepi32_epi16(sum);
-        const __m256i rest = _mm256_srai_epi32(_mm256_sub_epi32(sum, _mm256_cvtepi16_epi32(lo)), 16);
+        const __m256i rest =
+            _mm256_srai_epi32(_mm256_sub_epi32(sum, _mm256_cvtepi16_epi32(lo)), 16);
         _mm_storeu_si128((void *)low[c], lo);
         _mm_storeu_si128((void *)over[c], _mm256_cvtepi32_epi16(rest));
         all = _mm256_or_si256(all, rest);
         b[c] = low[c];
     }
+    /* Broadcast from memory: gcc 12 would shuffle registers, which takes longer than it saves. */
     __asm__("" : "+m"(low), "+m"(over));
     dot_minima(f, t, b, nc, imin);
     if (__builtin_expect(!_mm256_testz_si256(all, all), 0)) {
         __m512i more[NR][MV];
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int c = 0; c < nc; c++)
             b[c] = over[c];
         dot_minima(f, t, b, nc, more);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int c = 0; c < nc; c++)
 #pragma GCC unroll 2
             for (int v = 0; v < MV; v++)
@@ -234,7 +233,7 @@ PN_INLINE void micro_step(pn_format_k f, const pn_step_k *t, const pn_q8k *const
     }
     if (!f.is_signed)
         minima(f, t, x, nc, imin);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int c = 0; c < nc; c++) {
         const __m512 d_act = _mm512_set1_ps(x[c]->d);
 #pragma GCC unroll 2
@@ -255,13 +254,13 @@ PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, floa
                      size_t n, bool is_first, int nc)
 {
     const pn_q8k *xk[NR];
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int c = 0; c < nc; c++)
         xk[c] = x[c];
     for (size_t ib = 0; ib < n / PN_QK; ib++) {
         const pn_step_k *const t = (const pn_step_k *)((const uint8_t *)tile + ib * step_bytes(f));
         micro_step(f, t, xk, nc, acc, is_first && ib == 0);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int c = 0; c < nc; c++)
             xk[c]++;
     }

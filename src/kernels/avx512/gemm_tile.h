@@ -5,13 +5,13 @@
 #include "kernels/avx512/avx512.h"
 #include "kernels/gemm_loop.h"
 
-/* 8 sums, 4 columns, are the least that keep two multiplying ports busy at a latency of 4. Deeper
- * slices than the first cache level holds cost nothing, as the tile is read in address order: 512
+/* 8 sums, 4 columns, are the least that keep two multiplying ports busy at a latency of 4, and the
+ * most whose registers hold two groups' sums and the total. Deeper slices than the first cache level holds cost nothing, as the tile is read in address order: 512
  * to 2048 weights ran alike (2-core Zen 5 VM, 2026-11-29). */
 enum {
     MV = 2,                 /* vectors of 16 rows */
     MR = 16 * MV,           /* rows of a tile */
-    NR_MAX = 6,             /* its columns, where the family takes no fewer */
+    NR = 4,                 /* its columns */
     TILE_DEPTH = 2048,      /* weights of a row: a tile of 92 KB at most, in the second level */
     STEP_BYTES_MAX = 11520, /* of a tile's 256 weights, any type */
     COLS_BY_QMV = 2,        /* up to here decode's kernel, column by column, is faster */

@@ -5,7 +5,7 @@
 static size_t gemm_scratch_bytes(size_t n)
 {
     const pn_gemm_tile largest = {
-        .rows = MR, .cols = NR_MAX, .depth = TILE_DEPTH, .step_bytes = STEP_BYTES_MAX
+        .rows = MR, .cols = NR, .depth = TILE_DEPTH, .step_bytes = STEP_BYTES_MAX
     };
     return pn_gemm_loop_scratch_bytes(&largest, n);
 }

@@ -42,8 +42,8 @@ PN_INLINE __m512i pn_load_2x32(const uint8_t *r0, const uint8_t *r1)
     return _mm512_inserti64x4(v, _mm256_loadu_si256((const void *)r1), 1);
 }
 
-/* Makes the 16 pointers be read again from memory, where they are an operand's base for nothing. Without it gcc 12
- * holds them in vector registers, from which each use moves one: half of an unpack's time. */
+/* Has the 16 pointers read from memory where they are used. Without it gcc 12 keeps them in vector
+ * registers and moves each out again for every use: half of an unpack's time. */
 PN_INLINE void pn_reread(const uint8_t *const **row)
 {
     __asm__("" : "+r"(*row));
