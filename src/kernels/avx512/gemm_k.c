@@ -12,7 +12,7 @@
  * vectors.
  *
  * Bound: the two multiplying ports; of their operations vpdpbusd are 77 % (Q4_K, Q5_K), 78 % (Q3_K),
- * 82 % (IQ4_XS), 70 % (Q6_K, Q2_K). What else there is (adds, shifts, the raising) has ports of its own.
+ * 82 % (IQ4_XS), 70 % (Q6_K, Q2_K). Adds, shifts and the raising have ports of their own.
  *
  * G multiply-adds/s of 512 x 2048 weights, unpacking included, one core of a busy 2-core Zen 4 VM,
  * whose ports are 256 bits wide, best of four, 2026-11-30; vpdpbusd alone reaches 232 there. In
