@@ -2,8 +2,8 @@
  * micro-kernel of 32 rows x up to 4 columns runs for all of them.
  *
  * Tile, per superblock, two vectors v of 16 rows: 64 dwords of weights, d and dmin, the scales and
- * minima of two groups at a time as int16 pairs. Types without minimum keep their weights signed: it
- * is then the activations that vpdpbusd takes as unsigned, raised by 128, and each group's sum
+ * minima of two groups at a time as int16 pairs. Types without minimum keep their weights signed;
+ * it is then the activations that vpdpbusd takes as unsigned, raised by 128, and each group's sum
  * starts at -128 times the sum of its weights.
  *
  * Micro-kernel, per column and 16 rows: 64 vpdpbusd a superblock; per two groups one vpmullw for
@@ -11,8 +11,8 @@
  * by vpdpwssd, two groups at a time; one float step. A column's dword is broadcast once for both
  * vectors.
  *
- * Bound: the two multiplying ports; of their operations vpdpbusd are 77 % (Q4_K, Q5_K), 78 % (Q3_K),
- * 82 % (IQ4_XS), 70 % (Q6_K, Q2_K). Adds, shifts and the raising have ports of their own.
+ * Bound: the two multiplying ports; of their operations vpdpbusd are 77 % (Q4_K, Q5_K), 78 %
+ * (Q3_K), 82 % (IQ4_XS), 70 % (Q6_K, Q2_K). Adds, shifts and the raising have ports of their own.
  *
  * G multiply-adds/s of 512 x 2048 weights, unpacking included, one core of a busy 2-core Zen 4 VM,
  * whose ports are 256 bits wide, best of four, 2026-11-30; vpdpbusd alone reaches 232 there. In

@@ -6,9 +6,9 @@
 #include "kernels/gemm_loop.h"
 
 /* 8 sums, 4 columns, are the least that keep two multiplying ports busy at a latency of 4, and the
- * most whose registers hold two groups' sums and the total. Deeper slices than the first cache level
- * holds cost nothing, as the tile is read in address order: 512 to 2048 weights ran alike (2-core
- * Zen 5 VM, 2026-11-29). */
+ * most whose registers hold two groups' sums and the total. Deeper slices than the first cache
+ * level holds cost nothing, as the tile is read in address order: 512 to 2048 weights ran alike
+ * (2-core Zen 5 VM, 2026-11-29). */
 enum {
     MV = 2,                 /* vectors of 16 rows */
     MR = 16 * MV,           /* rows of a tile */
