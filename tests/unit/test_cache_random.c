@@ -312,9 +312,6 @@ static const char *write_model(void)
 /* How often a test does what it does n times by default. */
 static int times(int n)
 {
-#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
-    n = n / 4;
-#endif
     return getenv("SOAK") ? n * 30 : n;
 }
 
