@@ -29,9 +29,9 @@ CASES = {
     "prefill 2048 avx2": (["-p", "2048", "-n", "0", "--isa", "avx2"], [], "prefill"),
     "decode at 8192": (["-d", "8192", "-p", "16", "-n", "64"], [["-d", "8192", "-p", "16", "-n", "64"]], "decode"),
     "prefill 512 at 8192": (["-d", "8192", "-p", "512", "-n", "0"], [["-d", "8192", "-p", "512", "-n", "0"]], "prefill"),
-    "prefill 512 at 8192, q8_0 KV": (["-d", "8192", "-p", "512", "-n", "0", "--kv-type", "q8_0"],
+    "prefill 512 at 8192 q8_0": (["-d", "8192", "-p", "512", "-n", "0", "--kv-type", "q8_0"],
                                      [["-d", "8192", "-p", "512", "-n", "0"]], "prefill"),
-    "decode, 8 together": (["-p", "16", "-n", "32", "--parallel", "8"],
+    "decode 8 together": (["-p", "16", "-n", "32", "--parallel", "8"],
                            [["-p", "16", "-n", "32", "--parallel", "8"]], "decode"),
 }
 PLAIN = ["decode", "prefill 512", "prefill 2048"]
@@ -64,7 +64,7 @@ def measure(a, model, case):
            "read_gb_s_all": [r["read_gb_s"] for r in ours], "i8_gmac_s_all": [r["i8_gmac_s"] for r in ours]}
     row["pantheon"] = statistics.median(row["pantheon_all"])
     if what == "decode":
-        shares = [r["decode_tok_s"] * r["bytes_per_token"] / r["read_gb_s"] / 1e9 for r in ours]
+        shares = [r["bound_share"] if r["parallel"] > 1 else r["bandwidth_share"] for r in ours]
     else:
         shares = [r["prefill_tok_s"] * r["macs_per_token"] / r["i8_gmac_s"] / 1e9 for r in ours]
     row["limit_share"] = statistics.median(shares)

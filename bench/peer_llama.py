@@ -2,7 +2,7 @@
 """Speed of llama.cpp on a GGUF file, measured like `pantheon bench --json` and printed like it.
 
 A warm-up round comes first; each round makes a new context, reads the depth untimed, then times the
-prompt and the decoded tokens. Needs the package llama-cpp-python.
+prompt and the decoded tokens. Sequences side by side have tokens of their own. Needs the package llama-cpp-python.
 """
 import argparse
 import ctypes
@@ -46,14 +46,14 @@ def measure(model, tokens, a):
     prefill_s = 0.0
     for seq in range(a.parallel):
         if a.d:
-            decode(ctx, tokens[: a.d], range(a.d), [seq] * a.d, "last")
+            decode(ctx, tokens[seq][: a.d], range(a.d), [seq] * a.d, "last")
         if a.p:
             t0 = time.perf_counter()
-            decode(ctx, tokens[a.d : a.d + a.p], range(a.d, a.d + a.p), [seq] * a.p, "last")
+            decode(ctx, tokens[seq][a.d : a.d + a.p], range(a.d, a.d + a.p), [seq] * a.p, "last")
             prefill_s += time.perf_counter() - t0
     t0 = time.perf_counter()
     for pos in range(a.d + a.p, a.d + a.p + a.n):
-        decode(ctx, [tokens[pos]] * a.parallel, [pos] * a.parallel, range(a.parallel), "all")
+        decode(ctx, tokens[:, pos], [pos] * a.parallel, range(a.parallel), "all")
     decode_s = time.perf_counter() - t0
     lc.llama_free(ctx)
     return (a.parallel * a.p / prefill_s if a.p else 0), (a.parallel * a.n / decode_s if a.n else 0)
@@ -78,7 +78,7 @@ def main():
     if not model:
         raise SystemExit(f"{a.m}: llama.cpp cannot load it")
     n_vocab = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))
-    tokens = np.random.default_rng(1).integers(0, n_vocab, a.d + a.p + a.n)
+    tokens = np.random.default_rng(1).integers(0, n_vocab, (a.parallel, a.d + a.p + a.n))
     rounds = [measure(model, tokens, a) for _ in range(a.r + 1)][1:]
     prefill, decoded = ([r[i] for r in rounds] for i in (0, 1))
     print(json.dumps({"engine": f"llama.cpp (llama-cpp-python {lc.__version__})",
