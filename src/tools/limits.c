@@ -7,7 +7,7 @@
 
 enum {
     PIECE = 1 << 20,     /* bytes of one item: far over what a thread's start costs */
-    PEAK_ITER = 1 << 16, /* rounds of one item: about 0.1 ms */
+    PEAK_ITER = 1 << 13, /* rounds of one item: some 0.05 ms */
     PEAK_ITEMS = 256
 };
 
