@@ -15,7 +15,7 @@
  * (Q3_K), 82 % (IQ4_XS), 70 % (Q6_K, Q2_K). Adds, shifts and the raising have ports of their own.
  *
  * G multiply-adds/s of 512 x 2048 weights, unpacking included, one core of a busy 2-core Zen 4 VM,
- * whose ports are 256 bits wide, best of four, 2026-11-30; vpdpbusd alone reaches 232 there. In
+ * whose ports are 256 bits wide, best of two, 2026-11-30; vpdpbusd alone reaches 232 there. In
  * brackets the form before, which took two vpmulld for each group and raised the weights:
  *   columns       Q4_K       Q5_K       Q6_K       Q3_K       Q2_K     IQ4_XS
  *        64  156 (145)  156 (148)  131 (133)  161 (146)  152 (150)  159 (149)
