@@ -90,7 +90,8 @@ static match match_tag(const pn_parse *p, pn_span s, const char *tag)
     return have == n ? YES : p->is_end ? NO : MAYBE;
 }
 
-/* Whether s begins with the tag, a name and '>': *name, and *n bytes in all. */
+/* Whether s begins with the tag, a name without control characters and '>': *name, and *n bytes in
+ * all. */
 static match match_named(const pn_parse *p, pn_span s, const char *tag, pn_span *name, size_t *n)
 {
     const match m = match_tag(p, s, tag);
@@ -103,7 +104,7 @@ static match match_named(const pn_parse *p, pn_span s, const char *tag, pn_span 
             *n = strlen(tag) + i + 1;
             return name->len ? YES : NO;
         }
-        if (rest.ptr[i] == '<' || rest.ptr[i] == '\n')
+        if (rest.ptr[i] == '<' || (unsigned char)rest.ptr[i] < ' ')
             return NO;
     }
     return rest.len > NAME_MAX_BYTES || p->is_end ? NO : MAYBE;
@@ -648,8 +649,13 @@ pn_status pn_parse_new(const pn_parse_opts *opts, pn_parse **parse, pn_err *err)
 {
     PN_REQUIRE(opts && opts->on_event && parse, err);
     pn_parse *const p = pn_calloc(1, sizeof *p);
-    if (!p)
+    if (p)
+        pn_buf_addc(&p->in, ' '); /* so that there is something to point into */
+    if (!p || !pn_buf_ok(&p->in)) {
+        pn_parse_free(p);
         return pn_fail(err, PN_ERR_NOMEM, "no memory for the answer");
+    }
+    p->in.len = 0;
     p->opts = *opts;
     p->state = opts->starts_thinking ? IN_THOUGHT : IN_TEXT;
     p->text_kind = PN_PARSE_TEXT;
