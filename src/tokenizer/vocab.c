@@ -29,7 +29,7 @@ struct pn_vocab {
     size_t mask;
     pn_bpe bpe;
     pn_special special;
-    int32_t eos, eot, bos, pad;
+    int32_t eos, eot, bos;
     bool add_bos;
 };
 
@@ -341,7 +341,6 @@ static pn_status load_ids(pn_vocab *v, const pn_gguf *file, pn_err *err)
     PN_TRY(load_id(v, file, "tokenizer.ggml.eos_token_id", &v->eos, err));
     PN_TRY(load_id(v, file, "tokenizer.ggml.eot_token_id", &v->eot, err));
     PN_TRY(load_id(v, file, "tokenizer.ggml.bos_token_id", &v->bos, err));
-    PN_TRY(load_id(v, file, "tokenizer.ggml.padding_token_id", &v->pad, err));
     PN_TRY(pn_gguf_opt_bool(file, "tokenizer.ggml.add_bos_token", &v->add_bos, err));
     static const char *const names[] = { "<|im_end|>", "<|endoftext|>" };
     int32_t eog[4] = { v->eos, v->eot, -1, -1 };
@@ -443,11 +442,6 @@ int32_t pn_vocab_eot(const pn_vocab *v)
 int32_t pn_vocab_bos(const pn_vocab *v)
 {
     return v->bos;
-}
-
-int32_t pn_vocab_pad(const pn_vocab *v)
-{
-    return v->pad;
 }
 
 bool pn_vocab_add_bos(const pn_vocab *v)

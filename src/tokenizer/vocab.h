@@ -24,7 +24,7 @@ typedef enum pn_token_kind { /* the values of tokenizer.ggml.token_type */
 typedef struct pn_vocab pn_vocab;
 
 /* Reads the tokenizer.ggml.* keys: model must be gpt2, pre qwen35; tokens, token_type and merges
- * are required; eos, eot, bos and padding ids and add_bos_token are not.
+ * are required; eos, eot and bos ids and add_bos_token are not.
  *
  * Ownership: *vocab is the caller's, independent of file.
  * Errors:    PN_ERR_UNSUPPORTED (another model or pre), PN_ERR_FORMAT, PN_ERR_LIMIT, PN_ERR_NOMEM;
@@ -50,7 +50,6 @@ bool pn_token_is_eog(const pn_vocab *vocab, int32_t id);
 int32_t pn_vocab_eos(const pn_vocab *vocab);
 int32_t pn_vocab_eot(const pn_vocab *vocab);
 int32_t pn_vocab_bos(const pn_vocab *vocab);
-int32_t pn_vocab_pad(const pn_vocab *vocab);
 /* Whether the file wants bos put before a prompt; encoding does not do it by itself. */
 bool pn_vocab_add_bos(const pn_vocab *vocab);
 

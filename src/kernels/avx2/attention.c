@@ -19,6 +19,7 @@ enum {
     N_LANE = 8
 };
 #include "kernels/wide/attention.inc.h"
+#include "kernels/wide/attention_rows.h"
 
 /* acc += x. In assembly: gcc 12 moves the products ahead of the sums, runs out of registers and
  * keeps an accumulator in memory; values of q8_0 then take 1.5 times as long. */
@@ -182,27 +183,8 @@ PN_INLINE void tile_rows(const char *t, size_t n_step, const float *a, size_t ld
                              _mm256_add_ps(acc[r][h], _mm256_setzero_ps()));
 }
 
-/* A half of 16 lanes of f32 is one cache line: each half prefetches its own. */
-#define DEFINE_TILE(name, load, bytes)                                                          \
-    static void name(const void *tile, size_t n_step, const float *a, size_t lda, float *out,   \
-                     size_t ldo, size_t n_row, const void *next)                                \
-    {                                                                                           \
-        const ptrdiff_t ahead = (const char *)next - (const char *)tile;                        \
-        for (size_t r = 0, n; r < n_row; r += n) {                                              \
-            n = group_rows(n_row - r);                                                          \
-            for (size_t lane = 0; lane < LANES; lane += 16) {                                   \
-                const char *const t = (const char *)tile + lane * (bytes);                      \
-                if (n == 6)                                                                     \
-                    tile_rows(t, n_step, a + r * lda, lda, out + r * ldo + lane, ldo, ahead, 6, \
-                              load, bytes);                                                     \
-                else                                                                            \
-                    tile_rows(t, n_step, a + r * lda, lda, out + r * ldo + lane, ldo, ahead, 4, \
-                              load, bytes);                                                     \
-            }                                                                                   \
-        }                                                                                       \
-    }
-DEFINE_TILE(tile_f16, load_f16, 2)
-DEFINE_TILE(tile_f32, load_f32, 4)
+PN_DEFINE_TILE(tile_f16, load_f16, 2)
+PN_DEFINE_TILE(tile_f32, load_f32, 4)
 
 void pn_attn_init_avx2(pn_attn_kernels *k)
 {

@@ -6,11 +6,7 @@
 #ifndef PN_KERNELS_AVX2_ATTENTION_Q8_INC_H
 #define PN_KERNELS_AVX2_ATTENTION_Q8_INC_H
 
-/* Rows of the next register tile when left remain: 6 or 4, so that 12 is 6 + 6 and 8 is 4 + 4. */
-PN_INLINE size_t group_rows(size_t left)
-{
-    return left > 8 || left == 6 || left == 5 ? 6 : 4;
-}
+#include "kernels/wide/attention_rows.h"
 
 PN_INLINE __m256i four_q(const int8_t *q)
 {

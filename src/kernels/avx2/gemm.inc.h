@@ -25,7 +25,7 @@
 #include "kernels/avx2/codes.inc.h"
 
 #include "kernels/avx2/avx2.h"
-#include "kernels/gemm_loop.h"
+#include "kernels/wide/gemm16.h"
 
 enum {
     TILE_ROWS = PN_GEMM_ROWS_AVX2,
@@ -397,39 +397,15 @@ PN_INLINE void micro_b(pn_type type, int nc, const void *tile, const void *const
 
 /* --- one type's functions and table ----------------------------------------------------------- */
 
-#define GEMM_MICRO(name, type, kind, nc)                                                          \
-    static void micro_##name##_16x##nc(const void *tile, const void *const *x, float *const *acc, \
-                                       size_t n, bool is_first)                                   \
-    {                                                                                             \
-        micro_##kind(type, nc, tile, x, acc, n, is_first);                                        \
-    }
-
-/* kind: k or b, for superblocks or blocks of 32. */
-#define GEMM(name, type, kind, block)                                                              \
-    static void unpack_##name(void *tile, const uint8_t *const *row, size_t n)                     \
-    {                                                                                              \
-        unpack_##kind(type, tile, row, n);                                                         \
-    }                                                                                              \
-    GEMM_MICRO(name, type, kind, 1)                                                                \
-    GEMM_MICRO(name, type, kind, 2)                                                                \
-    GEMM_MICRO(name, type, kind, 3)                                                                \
-    GEMM_MICRO(name, type, kind, 4)                                                                \
-    static const pn_gemm_tile tile_##name = {                                                      \
-        .rows = TILE_ROWS,                                                                         \
-        .cols = TILE_COLS,                                                                         \
-        .depth = TILE_DEPTH,                                                                       \
-        .step_bytes = sizeof(tile_##kind),                                                         \
-        .block_n = block,                                                                          \
-        .block_bytes = sizeof(pn_block_##name),                                                    \
-        .unpack = unpack_##name,                                                                   \
-        .micro = { micro_##name##_16x1, micro_##name##_16x2, micro_##name##_16x3,                  \
-                   micro_##name##_16x4 },                                                          \
-    };                                                                                             \
+#define GEMM(kind, name, type, block)                                                              \
+    PN_GEMM16(kind, name, type, block, sizeof(tile_##kind))                                        \
     void LEVEL_NAME(pn_gemm_##name)(const void *w, size_t row_bytes, size_t n_row,                 \
                                     const void *const *x, float *const *y, size_t n_col, size_t n, \
                                     void *scratch)                                                 \
     {                                                                                              \
         pn_gemm_loop(&tile_##name, w, row_bytes, n_row, x, y, n_col, n, scratch);                  \
     }
+#define GEMM_K(name, type) GEMM(k, name, type, PN_QK)
+#define GEMM_B(name, type) GEMM(b, name, type, PN_QB)
 
 #endif

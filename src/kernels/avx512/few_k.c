@@ -147,15 +147,10 @@ PN_INLINE void few(pn_format_k f, const void *w, size_t row_bytes, size_t n_row,
     }
 }
 
-#define DEFINE(name)                                                                           \
+#define DEFINE(name, type)                                                                     \
     void pn_few_##name##_avx512(const void *w, size_t row_bytes, size_t n_row,                 \
                                 const void *const *x, float *const *y, size_t n_col, size_t n) \
     {                                                                                          \
         few(PN_FORMAT_K(name), w, row_bytes, n_row, x, y, n_col, n);                           \
     }
-DEFINE(q4_k)
-DEFINE(q5_k)
-DEFINE(q6_k)
-DEFINE(q3_k)
-DEFINE(q2_k)
-DEFINE(iq4_xs)
+PN_K_TYPES(DEFINE)

@@ -126,26 +126,16 @@ PN_INLINE void micro(pn_format_b f, const void *tile, const void *const *x, floa
 
 #define MICRO(name, nc) PN_DEFINE_MICRO(micro, PN_FORMAT_B, name, nc)
 // clang-format off
-#define DEFINE(name)                                                                               \
+#define DEFINE(name, type)                                                                         \
     MICRO(name, 1) MICRO(name, 2) MICRO(name, 3) MICRO(name, 4)                                    \
     PN_DEFINE_GEMM(unpack, step_bytes, PN_FORMAT_B, PN_QB, name, micro_##name##_32x1,              \
                    micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4)
 // clang-format on
-DEFINE(q8_0)
-DEFINE(q4_0)
-DEFINE(q4_1)
-DEFINE(q5_0)
-DEFINE(q5_1)
-DEFINE(iq4_nl)
-DEFINE(mxfp4)
+PN_B_TYPES(DEFINE)
 
 void pn_gemm_b_init_avx512(pn_kernels *k)
 {
-    k->gemm[PN_TYPE_Q8_0] = gemm_q8_0;
-    k->gemm[PN_TYPE_Q4_0] = gemm_q4_0;
-    k->gemm[PN_TYPE_Q4_1] = gemm_q4_1;
-    k->gemm[PN_TYPE_Q5_0] = gemm_q5_0;
-    k->gemm[PN_TYPE_Q5_1] = gemm_q5_1;
-    k->gemm[PN_TYPE_IQ4_NL] = gemm_iq4_nl;
-    k->gemm[PN_TYPE_MXFP4] = gemm_mxfp4;
+#define SET(name, type) k->gemm[type] = gemm_##name;
+    PN_B_TYPES(SET)
+#undef SET
 }

@@ -268,7 +268,7 @@ PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, floa
 
 #define MICRO(name, nc) PN_DEFINE_MICRO(micro, PN_FORMAT_K, name, nc)
 // clang-format off
-#define DEFINE(name)                                                                               \
+#define DEFINE(name, type)                                                                         \
     MICRO(name, 1) MICRO(name, 2) MICRO(name, 3) MICRO(name, 4)                                    \
     PN_DEFINE_GEMM(unpack, step_bytes, PN_FORMAT_K, PN_QK, name, micro_##name##_32x1,              \
                    micro_##name##_32x2, micro_##name##_32x3, micro_##name##_32x4)                  \
@@ -282,19 +282,11 @@ PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, floa
             gemm_##name(w, row_bytes, n_row, x, y, n_col, n, scratch);                             \
     }
 // clang-format on
-DEFINE(q4_k)
-DEFINE(q5_k)
-DEFINE(q6_k)
-DEFINE(q3_k)
-DEFINE(q2_k)
-DEFINE(iq4_xs)
+PN_K_TYPES(DEFINE)
 
 void pn_gemm_k_init_avx512(pn_kernels *k)
 {
-    k->gemm[PN_TYPE_Q4_K] = few_or_gemm_q4_k;
-    k->gemm[PN_TYPE_Q5_K] = few_or_gemm_q5_k;
-    k->gemm[PN_TYPE_Q6_K] = few_or_gemm_q6_k;
-    k->gemm[PN_TYPE_Q3_K] = few_or_gemm_q3_k;
-    k->gemm[PN_TYPE_Q2_K] = few_or_gemm_q2_k;
-    k->gemm[PN_TYPE_IQ4_XS] = few_or_gemm_iq4_xs;
+#define SET(name, type) k->gemm[type] = few_or_gemm_##name;
+    PN_K_TYPES(SET)
+#undef SET
 }

@@ -4,9 +4,4 @@
 #define LEVEL avxvnni
 #include "kernels/avx2/gemm.inc.h"
 
-GEMM(q2_k, PN_TYPE_Q2_K, k, PN_QK)
-GEMM(q3_k, PN_TYPE_Q3_K, k, PN_QK)
-GEMM(q4_k, PN_TYPE_Q4_K, k, PN_QK)
-GEMM(q5_k, PN_TYPE_Q5_K, k, PN_QK)
-GEMM(q6_k, PN_TYPE_Q6_K, k, PN_QK)
-GEMM(iq4_xs, PN_TYPE_IQ4_XS, k, PN_QK)
+PN_K_TYPES(GEMM_K)

@@ -17,6 +17,7 @@ enum {
 };
 #include "kernels/neon/score_q8.inc.h"
 #include "kernels/wide/attention.inc.h"
+#include "kernels/wide/attention_rows.h"
 
 /* --- storing a position ----------------------------------------------------------------------- */
 
@@ -107,12 +108,6 @@ PN_INLINE void load_f32(const char *p, float32x4_t t[4])
         t[i] = vld1q_f32((const float *)p + 4 * i);
 }
 
-/* Rows of the next register tile when left remain: 6 or 4, so that 12 is 6 + 6 and 8 is 4 + 4. */
-PN_INLINE size_t group_rows(size_t left)
-{
-    return left > 8 || left == 6 || left == 5 ? 6 : 4;
-}
-
 /* 16 lanes; n_row, load and bytes are constants where this is expanded. */
 PN_INLINE void tile_rows(const char *t, size_t n_step, const float *a, size_t lda, float *out,
                          size_t ldo, ptrdiff_t ahead, const size_t n_row,
@@ -136,27 +131,8 @@ PN_INLINE void tile_rows(const char *t, size_t n_step, const float *a, size_t ld
             vst1q_f32(out + r * ldo + 4 * v, vaddq_f32(acc[r][v], vdupq_n_f32(0.0f)));
 }
 
-/* A half of 16 lanes of f32 is one cache line: each half prefetches its own. */
-#define DEFINE_TILE(name, load, bytes)                                                          \
-    static void name(const void *tile, size_t n_step, const float *a, size_t lda, float *out,   \
-                     size_t ldo, size_t n_row, const void *next)                                \
-    {                                                                                           \
-        const ptrdiff_t ahead = (const char *)next - (const char *)tile;                        \
-        for (size_t r = 0, n; r < n_row; r += n) {                                              \
-            n = group_rows(n_row - r);                                                          \
-            for (size_t lane = 0; lane < LANES; lane += 16) {                                   \
-                const char *const t = (const char *)tile + lane * (bytes);                      \
-                if (n == 6)                                                                     \
-                    tile_rows(t, n_step, a + r * lda, lda, out + r * ldo + lane, ldo, ahead, 6, \
-                              load, bytes);                                                     \
-                else                                                                            \
-                    tile_rows(t, n_step, a + r * lda, lda, out + r * ldo + lane, ldo, ahead, 4, \
-                              load, bytes);                                                     \
-            }                                                                                   \
-        }                                                                                       \
-    }
-DEFINE_TILE(tile_f16, load_f16, 2)
-DEFINE_TILE(tile_f32, load_f32, 4)
+PN_DEFINE_TILE(tile_f16, load_f16, 2)
+PN_DEFINE_TILE(tile_f32, load_f32, 4)
 
 /* --- q8_0: values ----------------------------------------------------------------------------- */
 

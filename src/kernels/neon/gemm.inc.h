@@ -11,9 +11,9 @@
 #ifndef PN_KERNELS_NEON_GEMM_INC_H
 #define PN_KERNELS_NEON_GEMM_INC_H
 
-#include "kernels/gemm_loop.h"
 #include "kernels/neon/codes.inc.h"
 #include "kernels/neon/products.inc.h"
+#include "kernels/wide/gemm16.h"
 
 enum {
     TILE_ROWS = 16,
@@ -392,34 +392,8 @@ PN_INLINE void micro_b(pn_type type, int nc, const void *tile, const void *const
 
 /* --- one type's functions and table ----------------------------------------------------------- */
 
-#define GEMM_MICRO(kind, name, type, nc)                                                          \
-    static void micro_##name##_16x##nc(const void *tile, const void *const *x, float *const *acc, \
-                                       size_t n, bool is_first)                                   \
-    {                                                                                             \
-        micro_##kind(type, nc, tile, x, acc, n, is_first);                                        \
-    }
-
-/* kind: k or b, for superblocks or blocks of 32. */
 #define GEMM(kind, name, type, block)                                                            \
-    static void unpack_##name(void *tile, const uint8_t *const *row, size_t n)                   \
-    {                                                                                            \
-        unpack_##kind(type, tile, row, n);                                                       \
-    }                                                                                            \
-    GEMM_MICRO(kind, name, type, 1)                                                              \
-    GEMM_MICRO(kind, name, type, 2)                                                              \
-    GEMM_MICRO(kind, name, type, 3)                                                              \
-    GEMM_MICRO(kind, name, type, 4)                                                              \
-    static const pn_gemm_tile tile_##name = {                                                    \
-        .rows = TILE_ROWS,                                                                       \
-        .cols = TILE_COLS,                                                                       \
-        .depth = TILE_DEPTH,                                                                     \
-        .step_bytes = TILE_ROWS / STEP_ROWS * sizeof(tile_##kind),                               \
-        .block_n = block,                                                                        \
-        .block_bytes = sizeof(pn_block_##name),                                                  \
-        .unpack = unpack_##name,                                                                 \
-        .micro = { micro_##name##_16x1, micro_##name##_16x2, micro_##name##_16x3,                \
-                   micro_##name##_16x4 },                                                        \
-    };                                                                                           \
+    PN_GEMM16(kind, name, type, block, TILE_ROWS / STEP_ROWS * sizeof(tile_##kind))              \
     static pn_gemm_fn gemm_##name;                                                               \
     static void gemm_##name(const void *w, size_t row_bytes, size_t n_row, const void *const *x, \
                             float *const *y, size_t n_col, size_t n, void *scratch)              \

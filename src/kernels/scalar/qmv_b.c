@@ -76,11 +76,5 @@ PN_DEFINE_SCALAR(gemm_with_min, q5_1)
 
 void pn_qmv_b_init_scalar(pn_kernels *k)
 {
-    PN_SET_SCALAR(k, PN_TYPE_Q8_0, q8_0);
-    PN_SET_SCALAR(k, PN_TYPE_Q4_0, q4_0);
-    PN_SET_SCALAR(k, PN_TYPE_Q5_0, q5_0);
-    PN_SET_SCALAR(k, PN_TYPE_IQ4_NL, iq4_nl);
-    PN_SET_SCALAR(k, PN_TYPE_MXFP4, mxfp4);
-    PN_SET_SCALAR(k, PN_TYPE_Q4_1, q4_1);
-    PN_SET_SCALAR(k, PN_TYPE_Q5_1, q5_1);
+    PN_B_TYPES(PN_SET_SCALAR)
 }

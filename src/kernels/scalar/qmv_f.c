@@ -72,7 +72,7 @@ DEFINE(bf16)
 
 void pn_qmv_f_init_scalar(pn_kernels *k)
 {
-    PN_SET_SCALAR(k, PN_TYPE_F32, f32);
-    PN_SET_SCALAR(k, PN_TYPE_F16, f16);
-    PN_SET_SCALAR(k, PN_TYPE_BF16, bf16);
+    PN_SET_SCALAR(f32, PN_TYPE_F32)
+    PN_SET_SCALAR(f16, PN_TYPE_F16)
+    PN_SET_SCALAR(bf16, PN_TYPE_BF16)
 }

@@ -51,20 +51,10 @@ static void gemm_k(pn_unpack_k_fn *unpack, size_t block_bytes, const void *w, si
     }
 }
 
-#define PN_DEFINE_K(name) PN_DEFINE_SCALAR(gemm_k, name)
-PN_DEFINE_K(q2_k)
-PN_DEFINE_K(q3_k)
-PN_DEFINE_K(q4_k)
-PN_DEFINE_K(q5_k)
-PN_DEFINE_K(q6_k)
-PN_DEFINE_K(iq4_xs)
+#define DEFINE(name, type) PN_DEFINE_SCALAR(gemm_k, name)
+PN_K_TYPES(DEFINE)
 
 void pn_qmv_k_init_scalar(pn_kernels *k)
 {
-    PN_SET_SCALAR(k, PN_TYPE_Q2_K, q2_k);
-    PN_SET_SCALAR(k, PN_TYPE_Q3_K, q3_k);
-    PN_SET_SCALAR(k, PN_TYPE_Q4_K, q4_k);
-    PN_SET_SCALAR(k, PN_TYPE_Q5_K, q5_k);
-    PN_SET_SCALAR(k, PN_TYPE_Q6_K, q6_k);
-    PN_SET_SCALAR(k, PN_TYPE_IQ4_XS, iq4_xs);
+    PN_K_TYPES(PN_SET_SCALAR)
 }

@@ -4,6 +4,7 @@
 #define PN_KERNELS_SCALAR_SCALAR_H
 
 #include "kernels/kernels.h"
+#include "kernels/type_list.h"
 
 /* Each sets the slots of its file; called by pn_kernels_init_scalar. */
 void pn_qmv_k_init_scalar(pn_kernels *k);
@@ -35,10 +36,7 @@ pn_delta_rule_fn pn_delta_rule_scalar;
         loop(pn_unpack_##name, sizeof(pn_block_##name), w, row_bytes, n_row, &x, &y, 1, n);        \
     }
 
-#define PN_SET_SCALAR(k, type, name)   \
-    do {                               \
-        (k)->qmv[type] = qmv_##name;   \
-        (k)->gemm[type] = gemm_##name; \
-    } while (0)
+/* The slots of the kernel table k, for PN_K_TYPES and PN_B_TYPES. */
+#define PN_SET_SCALAR(name, type) k->qmv[type] = qmv_##name, k->gemm[type] = gemm_##name;
 
 #endif
