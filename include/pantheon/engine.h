@@ -6,6 +6,7 @@
 #ifndef PN_PANTHEON_ENGINE_H
 #define PN_PANTHEON_ENGINE_H
 
+#include "pantheon/constraint.h"
 #include "pantheon/pantheon.h"
 
 #ifdef __cplusplus
@@ -14,8 +15,8 @@ extern "C" {
 
 /* --- sampling --------------------------------------------------------------------------------- */
 
-/* In this order: repetition, frequency and presence penalties, temperature, top-k, top-p, min-p,
- * draw (docs/NUMERICS.md). The zero struct is greedy. */
+/* In this order: logit bias, repetition, frequency and presence penalties, what a constraint
+ * forbids, temperature, top-k, top-p, min-p, draw (docs/SAMPLING.md). The zero struct is greedy. */
 typedef struct pn_sampler_opts {
     float temperature;       /* 0 (the likeliest token, lowest id of equals) to 100 */
     int32_t top_k;           /* only the k likeliest; 0: all */
@@ -29,6 +30,35 @@ typedef struct pn_sampler_opts {
     uint64_t seed;
     uint32_t i_choice; /* which of a request's n answers this is */
 } pn_sampler_opts;
+
+typedef struct pn_logit_bias {
+    int32_t token;
+    float bias; /* is added to its logit, -100 to 100; -100 forbids the token */
+} pn_logit_bias;
+
+enum {
+    PN_MAX_TOP_LOGPROBS = 100,
+    PN_MAX_LOGIT_BIAS = 4096,
+};
+
+/* A token and its logarithm of probability, natural, of the plain distribution: softmax of the
+ * model's logits, before bias, penalties, constraint, temperature and filters. */
+typedef struct pn_token_alt {
+    int32_t id;
+    pn_span bytes; /* what it stands for, maybe a part of a character; empty: it has no text */
+    float logprob;
+} pn_token_alt;
+
+/* A token of an answer, sampled or forced; the views live as long as the callback runs. */
+typedef struct pn_token {
+    int32_t id;
+    pn_span bytes;    /* as above; bytes of the engine live as long as it */
+    bool is_thinking; /* belongs to the thoughts; their markers do */
+    bool is_forced;   /* not sampled: the opening, the end of thoughts that ran out of budget */
+    float logprob;    /* as above; 0 unless wants_logprobs */
+    const pn_token_alt *top; /* [n_top], likeliest first */
+    size_t n_top;
+} pn_token;
 
 /* --- engine ----------------------------------------------------------------------------------- */
 
@@ -52,6 +82,9 @@ typedef struct pn_engine_opts {
     /* Most milliseconds between two tokens of an answer while prompts are read beside it; 0: twice
      * what they are without, so that readers get about half of the machine. */
     double gap_ms;
+    /* The file of llguidance, for schemas and grammars; loaded when first wanted. NULL: where `make
+     * llguidance` and `make install` put it beside the library. */
+    const char *llguidance;
 } pn_engine_opts; /* the zero struct is valid */
 
 /* Errors: the file has no usable tokenizer, the executor cannot be made. opts may be NULL. */
@@ -84,7 +117,8 @@ typedef enum pn_finish {
     PN_FINISH_EOS = 0, /* the model ended its turn */
     PN_FINISH_STOP,    /* a stop string came */
     PN_FINISH_LENGTH,  /* n_predict tokens, or the context is full */
-    PN_FINISH_CALLER,  /* on_text, should_stop or pn_request_cancel asked for it */
+    PN_FINISH_CALLER,  /* on_text, on_token, should_stop or pn_request_cancel asked for it */
+    PN_FINISH_LOOP,    /* it repeated itself: stops_loops */
 } pn_finish;
 
 typedef struct pn_gen_opts {
@@ -98,19 +132,47 @@ typedef struct pn_gen_opts {
     size_t n_border;
     const pn_span *stop; /* [n_stop] stop strings; not part of the text */
     size_t n_stop;
+    const pn_logit_bias *logit_bias; /* [n_logit_bias], at most PN_MAX_LOGIT_BIAS; copied */
+    size_t n_logit_bias;
+
+    /* Forced tokens: they take the sampler's place, go through the model, are counted and shown as
+     * if they had been sampled, and leave the same state. */
+
+    /* With has_think_budget: after so many tokens of thoughts (0: before the first) they are closed
+     * by force: think_hint, then the token </think> and an empty line. The same is done when
+     * pn_request_end_thinking asks for it. */
+    bool has_think_budget;
+    int think_budget;
+    pn_span think_hint; /* plain text, may be empty; copied */
+    /* The beginning of the answer proper: forced where thoughts end, or at once if there are none.
+     * Special tokens in it are parsed, so it must come from the program, not from a user: a forced
+     * tool call is "<tool_call>\n<function=NAME>\n". Copied. */
+    pn_span opening;
+    const pn_constraint *constraint; /* what may follow the opening; NULL: anything */
+
+    /* An exact repetition, period up to 256 tokens, at least four times and over at least 384
+     * tokens, closes the thoughts or else ends the answer as PN_FINISH_LOOP. */
+    bool stops_loops;
+
+    /* Each token of the answer, end tokens apart, before its text comes; false stops. Tokens of a
+     * stop string and held back characters come, too. May be NULL. */
+    bool (*on_token)(void *ctx, const pn_token *token);
+    bool wants_logprobs; /* on_token gets logprob and top */
+    int n_top_logprobs;  /* 0 to PN_MAX_TOP_LOGPROBS */
     /* Each piece of the answer as soon as it is whole UTF-8; false stops. May be NULL. */
     bool (*on_text)(void *ctx, pn_span text, bool is_thinking);
     pn_progress_fn *progress; /* while the prompt is read; may be NULL */
     /* Asked before each pass, and before each layer of one that reads much of this prompt; may be
      * NULL. */
     bool (*should_stop)(void *ctx);
-    void *ctx; /* handed to all three */
+    void *ctx; /* handed to all of them */
 } pn_gen_opts;
 
 typedef struct pn_gen_result {
     pn_finish finish;
     int n_prompt, n_cached; /* tokens of the prompt; of these, held by the session already */
     int n_generated;
+    int n_thought; /* of these, tokens of thoughts, their markers included */
     double prefill_s, decode_s;
 } pn_gen_result;
 
@@ -139,8 +201,9 @@ PN_API void pn_text_free(char *text);
  * it were alone.
  *
  * Threads: an engine, its sessions and requests belong to one thread at a time, pn_request_cancel
- *          apart. Callbacks run on the thread that calls pn_engine_step; they may make and cancel
- *          requests, but not step, and free none but the one that on_done names. */
+ *          and pn_request_end_thinking apart. Callbacks run on the thread that calls
+ *          pn_engine_step; they may make and cancel requests, but not step, and free none but the
+ *          one that on_done names. */
 typedef struct pn_request pn_request;
 
 typedef struct pn_request_opts {
@@ -151,7 +214,7 @@ typedef struct pn_request_opts {
     pn_state_opts state; /* of a sequence of its own */
     int priority;    /* -8 to 8. The highest leaves the queue first; among the prompts being read,
                         one step is twice the tokens */
-    pn_gen_opts gen; /* stop strings are copied */
+    pn_gen_opts gen; /* what it points to is copied, but for the constraint */
     void (*on_done)(void *ctx, pn_request *request); /* once, with gen.ctx; may be NULL */
 } pn_request_opts;
 
@@ -168,6 +231,9 @@ PN_API bool pn_engine_step(pn_engine *engine);
 /* Asks the request to end, as PN_FINISH_CALLER: before the next pass, or within a pass that reads
  * much of its prompt. Threads: any. */
 PN_API void pn_request_cancel(pn_request *request);
+/* Asks for the answer now: thoughts are closed before the next token, as if their budget ran out.
+ * Does nothing where the request is not thinking. Threads: any. */
+PN_API void pn_request_end_thinking(pn_request *request);
 PN_API bool pn_request_is_done(const pn_request *request);
 /* The figures so far, and how the request ended: PN_OK, as *result says, or its error. */
 PN_API pn_status pn_request_result(const pn_request *request, pn_gen_result *result, pn_err *err);

@@ -81,7 +81,7 @@ static void print_figures(const pn_gen_result *g)
 {
     const int n_read = g->n_prompt - g->n_cached;
     static const char *const why[] = { "", ", stop string", ", cut at the length limit",
-                                       ", stopped" };
+                                       ", stopped", ", repeating itself" };
     fprintf(stderr, "[%d tokens read", n_read);
     if (g->n_cached)
         fprintf(stderr, " after %d known ones", g->n_cached);

@@ -121,6 +121,11 @@ void pn_request_cancel(pn_request *r)
     atomic_store(&r->is_cancelled, true);
 }
 
+void pn_request_end_thinking(pn_request *r)
+{
+    atomic_store(&r->ends_thinking, true);
+}
+
 bool pn_request_is_done(const pn_request *r)
 {
     return r->phase == PN_DONE;

@@ -24,9 +24,9 @@ struct pn_request {
     pn_ids prompt, turns; /* the prompt; where messages of it begin */
     pn_session *session;  /* the caller's, or its own from pn_request_begin on */
     pn_answer answer;
-    atomic_bool is_cancelled; /* set by any thread */
-    int32_t next;             /* token chosen, not fed yet */
-    double served;            /* the scheduler's: prompt tokens read, by weight of priority */
+    atomic_bool is_cancelled, ends_thinking; /* set by any thread */
+    int32_t next;                            /* token chosen, not fed yet */
+    double served; /* the scheduler's: prompt tokens read, by weight of priority */
 
     /* Of the running pass. */
     int n_now;       /* tokens it feeds; 0: not in it */

@@ -1,0 +1,54 @@
+/* Constraints as the public interface makes them. */
+#include "base/mem.h"
+#include "base/status.h"
+#include "pantheon/engine.h"
+
+static pn_status not_yet(pn_err *err)
+{
+    return pn_fail(err, PN_ERR_UNSUPPORTED, "constraints are not supported");
+}
+
+pn_status pn_constraint_json_object(pn_engine *engine, pn_constraint **constraint, pn_err *err)
+{
+    PN_REQUIRE(engine && constraint, err);
+    return not_yet(err);
+}
+
+pn_status pn_constraint_choice(pn_engine *engine, const pn_span *strings, size_t n, bool goes_on,
+                               pn_constraint **constraint, pn_err *err)
+{
+    PN_REQUIRE(engine && constraint && (strings || !n) && (goes_on || true), err);
+    return not_yet(err);
+}
+
+pn_status pn_constraint_json_schema(pn_engine *engine, pn_span schema, pn_constraint **constraint,
+                                    pn_err *err)
+{
+    PN_REQUIRE(engine && constraint && (schema.ptr || !schema.len), err);
+    return not_yet(err);
+}
+
+pn_status pn_constraint_regex(pn_engine *engine, pn_span regex, pn_constraint **constraint,
+                              pn_err *err)
+{
+    PN_REQUIRE(engine && constraint && (regex.ptr || !regex.len), err);
+    return not_yet(err);
+}
+
+pn_status pn_constraint_grammar(pn_engine *engine, pn_span grammar, pn_constraint **constraint,
+                                pn_err *err)
+{
+    PN_REQUIRE(engine && constraint && (grammar.ptr || !grammar.len), err);
+    return not_yet(err);
+}
+
+pn_status pn_constraint_available(pn_engine *engine, pn_err *err)
+{
+    PN_REQUIRE(engine, err);
+    return not_yet(err);
+}
+
+void pn_constraint_free(pn_constraint *constraint)
+{
+    pn_free(constraint);
+}
