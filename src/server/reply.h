@@ -34,7 +34,7 @@ typedef struct pn_reply {
     /* Sums over choices; the prompt counts once. */
     int n_prompt, n_cached, n_generated, n_thought;
     double prefill_s, decode_s, first_token_s; /* from the request's arrival */
-    void *extra; /* the wire's own state of a stream; freed by its close_extra */
+    void *extra; /* the wire's own state of a stream; freed by its free_extra */
 } pn_reply;
 
 /* Why a choice ended, in OpenAI's words: "stop", "length", "tool_calls", "content_filter" never. */
@@ -45,8 +45,9 @@ const char *pn_reply_finish_word(const pn_reply *r, const pn_reply_choice *c);
 typedef struct pn_wire {
     const char *id_prefix, *call_prefix; /* "chatcmpl-", "call_" */
     const char *stream_type;             /* "text/event-stream", "application/x-ndjson" */
-    /* Streamed: at once when the request is taken; for each event of the answer (parse.h; of a plain
-     * text only PN_PARSE_TEXT); when one choice ended; when all have; after an error past open. */
+    /* Streamed: at once when the request is taken; for each event of the answer (parse.h; of a
+     * plain text only PN_PARSE_TEXT); when one choice ended; when all have; after an error past
+     * open. */
     void (*open)(pn_reply *r, pn_buf *out);
     void (*event)(pn_reply *r, int i_choice, const pn_parse_event *event, pn_buf *out);
     void (*end_choice)(pn_reply *r, int i_choice, pn_buf *out);
