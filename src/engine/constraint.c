@@ -1,5 +1,4 @@
 /* Constraints as the public interface makes them. */
-#include "base/mem.h"
 #include "base/status.h"
 #include "pantheon/engine.h"
 
@@ -46,9 +45,4 @@ pn_status pn_constraint_available(pn_engine *engine, pn_err *err)
 {
     PN_REQUIRE(engine, err);
     return not_yet(err);
-}
-
-void pn_constraint_free(pn_constraint *constraint)
-{
-    pn_free(constraint);
 }

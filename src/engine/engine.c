@@ -35,6 +35,8 @@ static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
     pn_chat_style_detect(template_text, &e->style);
     e->think_open = pn_vocab_find(e->vocab, (pn_span){ "<think>", 7 });
     e->think_close = pn_vocab_find(e->vocab, (pn_span){ "</think>", 8 });
+    e->call_open = pn_vocab_find(e->vocab, (pn_span){ "<tool_call>", 11 });
+    e->call_close = pn_vocab_find(e->vocab, (pn_span){ "</tool_call>", 12 });
     e->strict_content = opts->strict_content;
     e->no_nfc = opts->no_nfc;
     const pn_replay_opts replay = { .max_bytes = REPLAY_BYTES_MAX,

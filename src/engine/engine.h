@@ -22,6 +22,7 @@ struct pn_engine {
     pn_cache *cache; /* NULL: none */
     pn_kv_type cache_kv_type;
     int32_t think_open, think_close; /* ids of <think> and </think>, -1 where there are none */
+    int32_t call_open, call_close;   /* the same of <tool_call> */
     bool strict_content, no_nfc;
     pn_scheduler scheduler;
 };

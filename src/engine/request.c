@@ -65,6 +65,8 @@ static pn_status fill(pn_request *r, pn_engine *engine, const pn_request_opts *o
     r->opts.ids = NULL;
     r->opts.gen.stop = NULL;
     r->opts.gen.borders = NULL;
+    r->opts.gen.logit_bias = NULL;
+    r->opts.gen.opening = r->opts.gen.think_hint = (pn_span){ 0 };
     r->session = opts->session;
     r->result.n_prompt = (int)opts->n_id;
     return PN_OK;
@@ -171,7 +173,7 @@ static void learn(pn_request *r, pn_finish why)
         return;
     pn_ids *const held = &r->session->held;
     const size_t n = held->len;
-    if (why == PN_FINISH_LENGTH || why == PN_FINISH_CALLER)
+    if (why == PN_FINISH_LENGTH || why == PN_FINISH_CALLER || why == PN_FINISH_LOOP)
         pn_ids_add(held, r->next);
     pn_replay_learn(r->engine->replay, held->ptr, held->len, r->prompt.len);
     held->len = n;
@@ -218,6 +220,8 @@ static void write_next(pn_request *r)
         pn_request_end(r, PN_FINISH_LENGTH);
         return;
     }
+    if (atomic_exchange(&r->ends_thinking, false))
+        pn_answer_end_thinking(&r->answer);
     if (pn_answer_next(&r->answer, s->logits, s->held.len, &r->next, &is_done, &r->result, &err) !=
         PN_OK)
         pn_request_fail(r, &err);

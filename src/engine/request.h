@@ -20,7 +20,7 @@ struct pn_request {
     pn_engine *engine;
     pn_request *next_in_list; /* of the scheduler's queue, or of those at work */
     pn_phase phase;
-    pn_request_opts opts; /* ids and stop strings apart, whose copies are below */
+    pn_request_opts opts; /* what it points to is copied elsewhere, the constraint apart */
     pn_ids prompt, turns; /* the prompt; where messages of it begin */
     pn_session *session;  /* the caller's, or its own from pn_request_begin on */
     pn_answer answer;

@@ -5,6 +5,7 @@
 #include "sampling/rng.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 /* --- options ---------------------------------------------------------------------------------- */
@@ -61,6 +62,8 @@ pn_status pn_sampler_check(const pn_sampler_opts *o, pn_err *err)
 
 /* --- history ---------------------------------------------------------------------------------- */
 
+#define FORBIDS -100.0f /* this bias; -FORBIDS is the largest */
+
 typedef struct count {
     int32_t token; /* valid when n > 0 */
     uint32_t n;    /* times generated */
@@ -68,6 +71,9 @@ typedef struct count {
 
 struct pn_sampler {
     pn_sampler_opts opts;
+    pn_logit_bias *bias; /* [n_bias], owned */
+    size_t n_bias;
+    bool is_paused;   /* the penalties */
     int32_t *history; /* [n_history], oldest first */
     size_t n_history, cap_history;
     count *counts; /* [cap_count], open addressing by token; a power of two, or 0 */
@@ -89,9 +95,38 @@ void pn_sampler_free(pn_sampler *s)
 {
     if (!s)
         return;
+    pn_free(s->bias);
     pn_free(s->history);
     pn_free(s->counts);
     pn_free(s);
+}
+
+pn_status pn_sampler_set_bias(pn_sampler *s, const pn_logit_bias *bias, size_t n, size_t n_vocab,
+                              pn_err *err)
+{
+    if (n > PN_MAX_LOGIT_BIAS)
+        return pn_fail(err, PN_ERR_ARG, "logit_bias: found %zu tokens, expected at most %d", n,
+                       PN_MAX_LOGIT_BIAS);
+    for (size_t i = 0; i < n; i++) {
+        PN_TRY(check_real("logit_bias", bias[i].bias, FORBIDS, -FORBIDS, err));
+        if (bias[i].token < 0 || (size_t)bias[i].token >= n_vocab)
+            return pn_fail(err, PN_ERR_ARG, "logit_bias: token id %d, expected 0 to %zu",
+                           (int)bias[i].token, n_vocab - 1);
+    }
+    pn_logit_bias *const copy = pn_calloc(n, sizeof *copy);
+    if (!copy)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for the bias of %zu tokens", n);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = bias[i];
+    pn_free(s->bias);
+    s->bias = copy;
+    s->n_bias = n;
+    return PN_OK;
+}
+
+void pn_sampler_pause_penalties(pn_sampler *s, bool is_paused)
+{
+    s->is_paused = is_paused;
 }
 
 /* The token's place in a table of cap entries that has room: its own or the first free one. */
@@ -124,6 +159,8 @@ static bool grow_counts(pn_sampler *s)
 
 pn_status pn_sampler_accept(pn_sampler *s, int32_t token, pn_err *err)
 {
+    if (s->is_paused)
+        return PN_OK;
     if (s->n_history == s->cap_history) {
         const size_t cap = s->cap_history ? 2 * s->cap_history : 256;
         int32_t *const p = pn_realloc(s->history, cap, sizeof *p);
@@ -149,7 +186,7 @@ enum {
 
 struct pn_sampler_space {
     size_t n_vocab;
-    float *logits;     /* [n_vocab], after penalties */
+    float *logits;     /* [n_vocab], after bias, penalties and mask */
     int32_t *order;    /* [FEW], the likeliest */
     uint64_t *weights; /* [n_vocab] */
     uint64_t *seen;    /* [n_vocab / 64 + 1] bits, all 0 between calls */
@@ -184,17 +221,27 @@ void pn_sampler_space_free(pn_sampler_space *sp)
     pn_free(sp);
 }
 
-static bool has_penalties(const pn_sampler_opts *o)
-{
-    return o->presence_penalty != 0 || o->frequency_penalty != 0 ||
-           (o->repeat_penalty != 0 && o->repeat_penalty != 1 && o->repeat_last_n);
-}
-
-/* Copies the logits and takes the penalties off, each distinct token once. */
-static const float *penalize(const pn_sampler *s, pn_sampler_space *sp, const float *logits)
+static bool has_penalties(const pn_sampler *s)
 {
     const pn_sampler_opts *const o = &s->opts;
-    memcpy(sp->logits, logits, sp->n_vocab * sizeof *logits);
+    return s->n_history && !s->is_paused &&
+           (o->presence_penalty != 0 || o->frequency_penalty != 0 ||
+            (o->repeat_penalty != 0 && o->repeat_penalty != 1 && o->repeat_last_n));
+}
+
+static void add_bias(const pn_sampler *s, float *logits, size_t n_vocab)
+{
+    for (size_t i = 0; i < s->n_bias; i++) {
+        const pn_logit_bias *const b = &s->bias[i];
+        if ((size_t)b->token < n_vocab)
+            logits[b->token] += b->bias == FORBIDS ? -INFINITY : b->bias;
+    }
+}
+
+/* Takes the penalties off, each distinct token once. */
+static void penalize(const pn_sampler *s, pn_sampler_space *sp)
+{
+    const pn_sampler_opts *const o = &s->opts;
     const size_t n_recent = o->repeat_penalty == 0 || o->repeat_penalty == 1 ? 0
                             : (size_t)o->repeat_last_n < s->n_history ? (size_t)o->repeat_last_n
                                                                       : s->n_history;
@@ -215,6 +262,26 @@ static const float *penalize(const pn_sampler *s, pn_sampler_space *sp, const fl
         if (c->n && (uint32_t)c->token < sp->n_vocab)
             sp->logits[c->token] -= pn_fma(o->frequency_penalty, (float)c->n, o->presence_penalty);
     }
+}
+
+static void mask(float *logits, const uint32_t *allowed, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        logits[i] = allowed[i / 32] >> i % 32 & 1 ? logits[i] : -INFINITY;
+}
+
+/* The logits to choose from: the model's, or a copy with bias, penalties and mask. */
+static const float *prepare(const pn_sampler *s, pn_sampler_space *sp, const float *logits,
+                            const uint32_t *allowed)
+{
+    if (!allowed && !s->n_bias && !has_penalties(s))
+        return logits;
+    memcpy(sp->logits, logits, sp->n_vocab * sizeof *logits);
+    add_bias(s, sp->logits, sp->n_vocab);
+    if (has_penalties(s))
+        penalize(s, sp);
+    if (allowed)
+        mask(sp->logits, allowed, sp->n_vocab);
     return sp->logits;
 }
 
@@ -408,10 +475,10 @@ static int32_t draw(const pn_sampler_opts *o, pn_sampler_space *sp, const float 
 }
 
 pn_status pn_sampler_pick(const pn_sampler *s, pn_sampler_space *sp, const float *logits,
-                          uint64_t pos, int32_t *token, pn_err *err)
+                          const uint32_t *allowed, uint64_t pos, int32_t *token, pn_err *err)
 {
     const pn_sampler_opts *const o = &s->opts;
-    const float *const l = s->n_history && has_penalties(o) ? penalize(s, sp, logits) : logits;
+    const float *const l = prepare(s, sp, logits, allowed);
     int32_t at = 0;
     PN_TRY(find_max(l, sp->n_vocab, &at, err));
     *token = o->temperature == 0 || o->top_k == 1 ? at : draw(o, sp, l, l[at], pos);
@@ -436,7 +503,7 @@ static float log_sum(uint64_t sum)
 pn_status pn_logprobs(pn_sampler_space *sp, const float *logits, int32_t token, pn_logprob *chosen,
                       size_t n_top, pn_logprob *top, pn_err *err)
 {
-    PN_ASSERT(n_top <= sp->n_vocab && n_top <= PN_SAMPLER_MAX_TOP_LOGPROBS);
+    PN_ASSERT(n_top <= sp->n_vocab && n_top <= PN_MAX_TOP_LOGPROBS);
     PN_ASSERT(token >= 0 && (size_t)token < sp->n_vocab);
     int32_t at = 0;
     PN_TRY(find_max(logits, sp->n_vocab, &at, err));

@@ -1,5 +1,6 @@
 /* Logits -> token. The order is that of the figures on the models' cards (transformers, vLLM):
- * repetition penalty, frequency and presence penalty, temperature, top-k, top-p, min-p, draw.
+ * logit bias, repetition penalty, frequency and presence penalty, mask, temperature, top-k, top-p,
+ * min-p, draw.
  *
  * The same bits everywhere: weights w = pn_exp((logit - max) / temperature) are counted in units of
  * 2^-40 (a token below that share of the likeliest has none), so that their sums are integers and
@@ -11,10 +12,6 @@
 
 #include "base/status.h"
 #include "pantheon/engine.h"
-
-enum {
-    PN_SAMPLER_MAX_TOP_LOGPROBS = 100
-};
 
 typedef enum pn_sampler_mode {
     PN_SAMPLER_THINK,      /* thinking, general tasks */
@@ -41,19 +38,30 @@ void pn_sampler_space_free(pn_sampler_space *space);
 /* Errors: as pn_sampler_check; PN_ERR_NOMEM. */
 pn_status pn_sampler_new(const pn_sampler_opts *o, pn_sampler **s, pn_err *err);
 void pn_sampler_free(pn_sampler *s);
-/* Adds a generated token (prompts are not added) to what the penalties look at. */
+/* Adds bias [n] to all that it picks from; copied. A token may come more than once.
+ * Errors: PN_ERR_ARG (too many, a bias out of its range, an id that is not below n_vocab);
+ * PN_ERR_NOMEM. */
+pn_status pn_sampler_set_bias(pn_sampler *s, const pn_logit_bias *bias, size_t n, size_t n_vocab,
+                              pn_err *err);
+/* Adds a generated token (prompts are not added) to what the penalties look at, unless they
+ * pause. */
 pn_status pn_sampler_accept(pn_sampler *s, int32_t token, pn_err *err);
+/* While they pause, no penalty is taken off and no token is added: for text that must be free to
+ * quote what was there before. */
+void pn_sampler_pause_penalties(pn_sampler *s, bool is_paused);
 
 /* Chooses the token at position pos of the sequence from logits [n_vocab]; -infinity forbids a
- * token. Does not accept it: the same call gives the same token again.
+ * token, and so does a 0 at its bit, bit t % 32 of allowed[t / 32]; allowed may be NULL. Does not
+ * accept it: the same call gives the same token again.
  *
- * Errors:  PN_ERR_NUMERIC when a logit is NaN or +infinity, or all are -infinity.
+ * Errors:  PN_ERR_NUMERIC when the logit of an allowed token is NaN or +infinity, or none is
+ *          allowed.
  * Threads: samplers may run at once, each with a space of its own.
- * Cost:    two passes over logits with top_k up to 512 (0.2 ms for 248,320 on a Zen 5 core), a copy
- *          more with penalties; with larger ones or none the exponential of every token and up to
- *          nine passes (4 ms). Allocates nothing. */
+ * Cost:    two passes over logits with top_k up to 512 (0.2 ms for 248,320 on a Zen 5 core), a
+ *          copy more with penalties, bias or a mask; with larger top_k or none the exponential of
+ *          every token and up to nine passes (4 ms). Allocates nothing. */
 pn_status pn_sampler_pick(const pn_sampler *s, pn_sampler_space *space, const float *logits,
-                          uint64_t pos, int32_t *token, pn_err *err);
+                          const uint32_t *allowed, uint64_t pos, int32_t *token, pn_err *err);
 
 typedef struct pn_logprob {
     int32_t token;
@@ -61,7 +69,7 @@ typedef struct pn_logprob {
 } pn_logprob;
 
 /* The logarithms of probability of token and of the n_top likeliest, likeliest first: top [n_top],
- * n_top <= PN_SAMPLER_MAX_TOP_LOGPROBS and n_vocab. Errors: as pn_sampler_pick. */
+ * n_top <= PN_MAX_TOP_LOGPROBS and n_vocab. Errors: as pn_sampler_pick. */
 pn_status pn_logprobs(pn_sampler_space *space, const float *logits, int32_t token,
                       pn_logprob *chosen, size_t n_top, pn_logprob *top, pn_err *err);
 

@@ -57,8 +57,8 @@ static void check_pick(reader *r)
     pn_sampler_space *space;
     REQUIRE(pn_sampler_space_new(n, &space, NULL) == PN_OK);
     int32_t t = -1, again = -1;
-    const pn_status st = pn_sampler_pick(s, space, l, n_history, &t, &err);
-    REQUIRE(pn_sampler_pick(s, space, l, n_history, &again, NULL) == st && again == t);
+    const pn_status st = pn_sampler_pick(s, space, l, NULL, n_history, &t, &err);
+    REQUIRE(pn_sampler_pick(s, space, l, NULL, n_history, &again, NULL) == st && again == t);
     if (st == PN_OK)
         REQUIRE(t >= 0 && (size_t)t < n && l[t] > -INFINITY);
     else

@@ -70,7 +70,7 @@ static void rig_free(rig *r)
 static int32_t pick(const rig *r, const float *logits, uint64_t pos)
 {
     int32_t t = -1;
-    assert_int_equal(pn_sampler_pick(r->s, r->space, logits, pos, &t, NULL), PN_OK);
+    assert_int_equal(pn_sampler_pick(r->s, r->space, logits, NULL, pos, &t, NULL), PN_OK);
     return t;
 }
 
@@ -345,8 +345,8 @@ static void test_independence(void **state)
     for (uint64_t pos = 0; pos < 100; pos++) {
         const int32_t want = pick(&alone, l, pos);
         int32_t other, got;
-        assert_int_equal(pn_sampler_pick(rb.s, ra.space, l, pos, &other, NULL), PN_OK);
-        assert_int_equal(pn_sampler_pick(ra.s, ra.space, l, pos, &got, NULL), PN_OK);
+        assert_int_equal(pn_sampler_pick(rb.s, ra.space, l, NULL, pos, &other, NULL), PN_OK);
+        assert_int_equal(pn_sampler_pick(ra.s, ra.space, l, NULL, pos, &got, NULL), PN_OK);
         assert_int_equal(got, want);
         assert_int_equal(pick(&ra, l, pos), want);
         n_same_seed += other == want;
@@ -468,13 +468,13 @@ static void test_bad_logits(void **state)
         int32_t t = -7;
         for (int i = 0; i < 100; i++)
             l[i] = -INFINITY;
-        assert_int_equal(pn_sampler_pick(r.s, r.space, l, 0, &t, NULL), PN_ERR_NUMERIC);
+        assert_int_equal(pn_sampler_pick(r.s, r.space, l, NULL, 0, &t, NULL), PN_ERR_NUMERIC);
         l[42] = -3;
         assert_int_equal(pick(&r, l, 0), 42);
         l[99] = NAN;
-        assert_int_equal(pn_sampler_pick(r.s, r.space, l, 0, &t, NULL), PN_ERR_NUMERIC);
+        assert_int_equal(pn_sampler_pick(r.s, r.space, l, NULL, 0, &t, NULL), PN_ERR_NUMERIC);
         l[99] = INFINITY;
-        assert_int_equal(pn_sampler_pick(r.s, r.space, l, 0, &t, NULL), PN_ERR_NUMERIC);
+        assert_int_equal(pn_sampler_pick(r.s, r.space, l, NULL, 0, &t, NULL), PN_ERR_NUMERIC);
         assert_int_equal(t, -7);
         rig_free(&r);
     }
