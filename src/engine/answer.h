@@ -1,5 +1,5 @@
-/* The text side of an answer: logits to a token, or a forced token; the token to text, stop strings,
- * the caller. */
+/* The text side of an answer: logits to a token, or a forced token; the token to text, stop
+ * strings, the caller. */
 #ifndef PN_ENGINE_ANSWER_H
 #define PN_ENGINE_ANSWER_H
 
@@ -36,8 +36,8 @@ pn_status pn_answer_init(pn_answer *a, const pn_engine *engine, const pn_gen_opt
                          pn_err *err);
 void pn_answer_clear(pn_answer *a);
 
-/* Thoughts are closed before the next token; without thoughts nothing happens. Nor does it in a call
- * that began within them: the model has left its thoughts without saying so. */
+/* Thoughts are closed before the next token; without thoughts nothing happens. Nor does it in a
+ * call that began within them: the model has left its thoughts without saying so. */
 void pn_answer_end_thinking(pn_answer *a);
 
 /* Chooses the token at position pos from logits [n_vocab] and hands out its text. *is_done: the

@@ -15,8 +15,7 @@ typedef struct pn_forced {
     bool is_open;    /* the answer proper has begun */
 } pn_forced;
 
-/* Encodes what opts ask for. Without thoughts at the start the opening is next. needs_line: thoughts
- * that end by themselves get the empty line, too, as do those before an opening.
+/* Encodes what opts ask for. Without thoughts at the start the opening is next.
  * Errors: those of pn_encode; f is then cleared. */
 pn_status pn_forced_init(pn_forced *f, const pn_engine *engine, const pn_gen_opts *opts,
                          pn_err *err);
@@ -24,8 +23,8 @@ void pn_forced_clear(pn_forced *f);
 
 /* Next: the end of the thoughts. Does nothing while that is being written. */
 void pn_forced_close(pn_forced *f);
-/* The thoughts are over, by force or because the model closed them: next are the empty line and the
- * opening. */
+/* The thoughts are over: next are the empty line and the opening. The line is left to a model that
+ * closed its thoughts by itself, unless there is an opening or needs_line says so. */
 void pn_forced_thoughts_end(pn_forced *f, bool needs_line);
 /* The next forced token; false: there is none. */
 bool pn_forced_next(pn_forced *f, int32_t *id);
