@@ -88,6 +88,8 @@ typedef struct pn_chat {
     pn_chat_tri enable_thinking;   /* a request's enable_thinking */
     pn_chat_tri preserve_thinking; /* ... and preserve_thinking */
     bool add_generation_prompt;    /* ends with the assistant's header */
+    bool is_tolerant;              /* what the template refuses is rendered all the same, as near
+                                      to its words as can be (docs/CHAT.md, tolerance) */
     bool has_effort;               /* reasoning_effort was given: */
     pn_range effort;               /* in pool */
 } pn_chat;                         /* the zero struct is an empty conversation */

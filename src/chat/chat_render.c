@@ -11,6 +11,8 @@ typedef struct render {
     const pn_chat *c;
     const pn_chat_style *style;
     pn_chat_prompt p;
+    size_t n_lead;  /* messages that the system turn takes */
+    size_t n_query; /* messages before the thoughts that always stay */
     pn_buf scratch; /* JSON before it is added */
 } render;
 
@@ -134,27 +136,36 @@ static void render_tools(render *r)
          "</IMPORTANT>");
 }
 
+/* Whether message i belongs to the system turn if all before it do. */
 static bool is_system(const render *r, size_t i)
 {
-    return i < r->c->n_msg &&
-           (r->c->msgs[i].role == PN_CHAT_SYSTEM ||
-            (r->style->merges_system && r->c->msgs[i].role == PN_CHAT_DEVELOPER));
+    const bool takes_developer = r->style->merges_system || r->c->is_tolerant;
+    return i < r->c->n_msg && (r->c->msgs[i].role == PN_CHAT_SYSTEM ||
+                               (takes_developer && r->c->msgs[i].role == PN_CHAT_DEVELOPER));
 }
 
-/* The system turn: effort, tools, and the one or two leading system messages, whose number is
- * returned in *n_sys. */
-static pn_status render_system(render *r, size_t *n_sys, pn_err *err)
+/* How many messages the system turn takes. */
+static size_t n_leading(const render *r)
+{
+    const size_t most = r->c->is_tolerant ? r->c->n_msg : r->style->merges_system ? 2 : 1;
+    size_t n = 0;
+    while (n < most && is_system(r, n))
+        n++;
+    return n;
+}
+
+/* The system turn: effort, tools, and the leading system messages, whose number is in n_lead. */
+static pn_status render_system(render *r, pn_err *err)
 {
     const pn_chat *const c = r->c;
     const char *effort;
     PN_TRY(effort_words(r, &effort, err));
-    const size_t n = !is_system(r, 0) ? 0 : r->style->merges_system && is_system(r, 1) ? 2 : 1;
-    const pn_span first = n > 0 ? pn_chat_strip(in_pool(c, c->msgs[0].content)) : (pn_span){ 0 };
-    const pn_span second = n > 1 ? pn_chat_strip(in_pool(c, c->msgs[1].content)) : (pn_span){ 0 };
-    *n_sys = n;
-    const bool has_content = first.len || n > 1;
+    r->n_lead = n_leading(r);
+    bool has_content = r->style->merges_system && r->n_lead > 1;
+    for (size_t i = 0; i < r->n_lead; i++)
+        has_content = has_content || pn_chat_strip(in_pool(c, c->msgs[i].content)).len;
     /* Qwen3.5 and 3.6 print even an empty system message. */
-    const bool prints_empty = n && !r->style->has_effort && !r->style->merges_system;
+    const bool prints_empty = r->n_lead && !r->style->has_effort && !r->style->merges_system;
     if (!c->tools && !effort[0] && !has_content && !prints_empty)
         return PN_OK;
     T(r, "<|im_start|>system\n");
@@ -165,17 +176,22 @@ static pn_status render_system(render *r, size_t *n_sys, pn_err *err)
     }
     if (has_content)
         T(r, c->tools || effort[0] ? "\n\n" : "");
-    U(r, first);
-    if (n > 1) {
-        T(r, "\n");
-        U(r, second);
+    bool has_text = false;
+    for (size_t i = 0; i < r->n_lead; i++) {
+        const pn_span text = pn_chat_strip(in_pool(c, c->msgs[i].content));
+        if (r->style->merges_system)
+            T(r, i ? "\n" : "");
+        else if (has_text && text.len)
+            T(r, "\n\n");
+        U(r, text);
+        has_text = has_text || text.len;
     }
     T(r, PN_CHAT_END);
     return PN_OK;
 }
 
-/* The index of the last user message that is a query, not a wrapped tool result. */
-static pn_status last_query(const render *r, size_t *index, pn_err *err)
+/* The number of messages up to the last user's that is a query, not a wrapped tool result. */
+static pn_status find_query(const render *r, size_t *n, pn_err *err)
 {
     const pn_chat *const c = r->c;
     for (size_t i = c->n_msg; i-- > 0;) {
@@ -183,15 +199,15 @@ static pn_status last_query(const render *r, size_t *index, pn_err *err)
             continue;
         const pn_span s = pn_chat_strip(in_pool(c, c->msgs[i].content));
         if (!starts_with(s, "<tool_response>") || !ends_with(s, "</tool_response>")) {
-            *index = i;
+            *n = i + 1;
             return PN_OK;
         }
     }
-    if (r->style->needs_query)
+    if (r->style->needs_query && !r->c->is_tolerant)
         return pn_fail(err, PN_ERR_FORMAT,
                        "messages: no user query; the chat template needs a message of role user "
                        "that is not a tool response");
-    *index = c->n_msg - 1;
+    *n = r->style->needs_query ? 0 : c->n_msg;
     return PN_OK;
 }
 
@@ -236,14 +252,15 @@ static pn_status render_call(render *r, const pn_chat_call *call, size_t i_msg, 
     return PN_OK;
 }
 
-static bool keeps_thought(const render *r, size_t i, size_t i_query)
+static bool keeps_thought(const render *r, size_t i)
 {
     const pn_chat_tri preserve = r->c->preserve_thinking;
-    return i > i_query || (r->style->keep == PN_CHAT_KEEP_IF_TRUE && preserve == PN_CHAT_TRUE) ||
+    return i >= r->n_query ||
+           (r->style->keep == PN_CHAT_KEEP_IF_TRUE && preserve == PN_CHAT_TRUE) ||
            (r->style->keep == PN_CHAT_KEEP_UNLESS && preserve != PN_CHAT_FALSE);
 }
 
-static pn_status render_assistant(render *r, size_t i, size_t i_query, pn_err *err)
+static pn_status render_assistant(render *r, size_t i, pn_err *err)
 {
     const pn_chat_msg *const m = &r->c->msgs[i];
     pn_span content = pn_chat_strip(in_pool(r->c, m->content)), thought = { 0 };
@@ -256,7 +273,7 @@ static pn_status render_assistant(render *r, size_t i, size_t i_query, pn_err *e
         content = strip_newlines(split_at(content, "</think>", true), true);
     }
     T(r, PN_CHAT_HEADER);
-    if (keeps_thought(r, i, i_query)) {
+    if (keeps_thought(r, i)) {
         T(r, "<think>\n");
         U(r, pn_chat_strip(thought));
         T(r, "\n</think>\n\n");
@@ -274,7 +291,7 @@ static void render_tool_result(render *r, size_t i)
 {
     const pn_chat_msg *const m = r->c->msgs;
     /* A tool result that opens the conversation gets no header: so does the template. */
-    if (i > 0 && m[i - 1].role != PN_CHAT_TOOL)
+    if (i > 0 ? m[i - 1].role != PN_CHAT_TOOL : r->c->is_tolerant)
         T(r, "<|im_start|>user");
     T(r, "\n<tool_response>\n");
     U(r, pn_chat_strip(in_pool(r->c, m[i].content)));
@@ -283,9 +300,28 @@ static void render_tool_result(render *r, size_t i)
         T(r, PN_CHAT_END);
 }
 
-static pn_status render_msg(render *r, size_t i, size_t i_query, pn_err *err)
+/* A system or developer message behind the first turns, for which no template has a form: a note
+ * on the user's side, in its place, so that the prompt before it stays as it was; it is no query.
+ * Coding agents put such notes into the user's messages in this form. */
+static void render_note(render *r, pn_span text)
+{
+    if (!text.len)
+        return;
+    T(r, "<|im_start|>user\n");
+    U(r, (pn_span){ "<system-reminder>\n", 18 });
+    U(r, text);
+    U(r, (pn_span){ "\n</system-reminder>", 19 });
+    T(r, PN_CHAT_END);
+}
+
+static pn_status render_msg(render *r, size_t i, pn_err *err)
 {
     const pn_chat_msg *const m = &r->c->msgs[i];
+    if (r->c->is_tolerant && is_system(r, i)) {
+        if (i >= r->n_lead)
+            render_note(r, pn_chat_strip(in_pool(r->c, m->content)));
+        return PN_OK;
+    }
     switch (m->role) {
     case PN_CHAT_USER:
         T(r, "<|im_start|>user\n");
@@ -293,7 +329,7 @@ static pn_status render_msg(render *r, size_t i, size_t i_query, pn_err *err)
         T(r, PN_CHAT_END);
         return PN_OK;
     case PN_CHAT_ASSISTANT:
-        return render_assistant(r, i, i_query, err);
+        return render_assistant(r, i, err);
     case PN_CHAT_TOOL:
         render_tool_result(r, i);
         return PN_OK;
@@ -322,18 +358,17 @@ static void render_header(render *r)
 
 static pn_status render_all(render *r, pn_err *err)
 {
-    size_t n_sys = 0, i_query = 0;
     if (r->c->n_msg == 0)
         return pn_fail(err, PN_ERR_FORMAT, "messages: is empty; at least one message is needed");
     r->p.msg_off = pn_calloc(r->c->n_msg + 1, sizeof *r->p.msg_off);
     if (!r->p.msg_off)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for the prompt");
     r->p.n_msg = r->c->n_msg;
-    PN_TRY(render_system(r, &n_sys, err));
-    PN_TRY(last_query(r, &i_query, err));
+    PN_TRY(render_system(r, err));
+    PN_TRY(find_query(r, &r->n_query, err));
     for (size_t i = 0; i < r->c->n_msg; i++) {
-        r->p.msg_off[i] = i == 0 && n_sys ? 0 : r->p.spans.text.len;
-        PN_TRY(render_msg(r, i, i_query, err));
+        r->p.msg_off[i] = i == 0 && r->n_lead ? 0 : r->p.spans.text.len;
+        PN_TRY(render_msg(r, i, err));
     }
     r->p.msg_off[r->c->n_msg] = r->p.spans.text.len;
     if (r->c->add_generation_prompt)

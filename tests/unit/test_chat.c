@@ -268,6 +268,63 @@ static void test_refusals(void **state)
     }
 }
 
+static void check_tolerant(const char *template_name, const char *messages, const char *want)
+{
+    const pn_chat_style style = style_at(template_name);
+    pn_err err = { 0 };
+    pn_json *v = NULL;
+    pn_chat c = { 0 };
+    pn_chat_prompt p = { 0 };
+    assert_int_equal(pn_json_parse(messages, strlen(messages), "request", &v, &err), PN_OK);
+    assert_int_equal(pn_chat_read(&c, v, &err), PN_OK);
+    c.is_tolerant = c.add_generation_prompt = true;
+    if (pn_chat_render(&c, &style, &p, &err) != PN_OK)
+        fail_msg("%s", err.msg);
+    assert_string_equal(pn_buf_cstr(&p.spans.text), want);
+    pn_chat_prompt_free(&p);
+    pn_chat_clear(&c);
+    pn_json_free(v);
+}
+
+/* What templates refuse and clients send: several system and developer messages, later ones in
+ * their place, a history without a user's query, whose thoughts stay. */
+static void test_tolerance(void **state)
+{
+    (void)state;
+#define SAYS(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
+#define IM(role, text)   "<|im_start|>" role "\n" text "<|im_end|>\n"
+#define ANSWER           "<|im_start|>assistant\n<think>\n"
+    check_tolerant(DATA "qwen35.jinja",
+                   "{\"messages\":[" SAYS("system", "a") "," SAYS("developer", "b ") "," SAYS(
+                       "system", "") "," SAYS("system", "c") "," SAYS("user", "u") "]}",
+                   IM("system", "a\n\nb\n\nc") IM("user", "u") ANSWER);
+    check_tolerant(DATA "qwen38.jinja",
+                   "{\"messages\":[" SAYS("developer", "a") "," SAYS(
+                       "user", "u") "],"
+                                    "\"reasoning_effort\":\"medium\"}",
+                   IM("system", "a") IM("user", "u") ANSWER);
+    static const char *const names[] = { DATA "qwen35.jinja", DATA "qwen36-unsloth.jinja" };
+    for (size_t i = 0; i < 2; i++)
+        check_tolerant(names[i],
+                       "{\"messages\":[" SAYS("system", "a") "," SAYS("user", "u") "," SAYS(
+                           "system", "n") "," SAYS("developer", " ") "]}",
+                       IM("system", "a") IM("user", "u")
+                           IM("user", "<system-reminder>\nn\n</system-reminder>") ANSWER);
+    check_tolerant(
+        DATA "qwen35.jinja",
+        "{\"messages\":[" SAYS(
+            "system",
+            "a") ",{\"role\":\"assistant\",\"content\":"
+                 "\"\",\"reasoning_content\":\"t\",\"tool_calls\":[{\"name\":\"f\"}]}," SAYS(
+                     "tool", "r") "," SAYS("system", "n") "]}",
+        IM("system", "a") IM("assistant", "<think>\nt\n</think>\n\n<tool_call>\n<function=f>\n"
+                                          "</function>\n</tool_call>")
+            IM("user", "<tool_response>\nr\n</tool_response>")
+                IM("user", "<system-reminder>\nn\n</system-reminder>") ANSWER);
+    check_tolerant(DATA "qwen35.jinja", "{\"messages\":[" SAYS("tool", "r") "]}",
+                   IM("user", "<tool_response>\nr\n</tool_response>") ANSWER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_message_borders),
         cmocka_unit_test(test_build_and_truncate),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_tolerance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
