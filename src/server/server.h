@@ -63,7 +63,8 @@ int pn_server_port(const pn_server *s);
 /* --- for routes ------------------------------------------------------------------------------- */
 
 const pn_server_opts *pn_server_get_opts(const pn_server *s);
-const pn_engine *pn_server_engine(const pn_server *s); /* its immutable parts: vocab, style */
+/* Its immutable parts (vocab, style) and its functions that any thread may call (constraints). */
+pn_engine *pn_server_engine(const pn_server *s);
 /* Runs fn on the engine's thread between two passes and waits for it. The reader's thread. */
 void pn_server_on_engine(pn_server *s, void (*fn)(pn_engine *engine, void *ctx), void *ctx);
 
