@@ -170,6 +170,7 @@ typedef struct pn_gen_opts {
 
 typedef struct pn_gen_result {
     pn_finish finish;
+    int i_stop;             /* with PN_FINISH_STOP: which of the stop strings */
     int n_prompt, n_cached; /* tokens of the prompt; of these, held by the session already */
     int n_generated;
     int n_thought; /* of these, tokens of thoughts, their markers included */

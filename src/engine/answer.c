@@ -169,9 +169,11 @@ static pn_status take_token(pn_answer *a, const float *logits, int32_t id, bool 
     PN_TRY(report(a, logits, id, is_thought, is_forced, &goes_on, err));
     a->bytes.len = 0;
     PN_TRY(pn_detok_push(&a->detok, id, &a->bytes, err));
-    if (pn_stop_feed(a->stop, a->bytes.ptr, a->bytes.len, &a->shown, NULL)) {
+    size_t which;
+    if (pn_stop_feed(a->stop, a->bytes.ptr, a->bytes.len, &a->shown, &which)) {
         *is_done = true;
         result->finish = PN_FINISH_STOP;
+        result->i_stop = (int)which;
     }
     if (!show(a, is_thought) || !goes_on)
         end_for_caller(is_done, result);

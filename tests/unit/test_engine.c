@@ -135,6 +135,7 @@ static void test_stop_strings(void **state)
                        .n_predict = 40, .stop = stops, .n_stop = 2, .on_text = hear, .ctx = &h },
                    &len2, &r);
         assert_int_equal(r.finish, PN_FINISH_STOP);
+        assert_int_equal(r.i_stop, 1);
         assert_int_equal(len2, first);
         assert_memory_equal(cut, whole, first);
         assert_int_equal(h.len, first);
