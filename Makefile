@@ -49,10 +49,13 @@ isa_flags = $(foreach d,avx2 avxvnni avx512 dotprod i8mm,$(if $(findstring src/k
 LIB_SRC := $(filter-out $(NOT_BUILT),$(wildcard src/base/*.c src/gguf/*.c src/quant/*.c src/kernels/*.c \
              src/kernels/*/*.c src/tokenizer/*.c src/chat/*.c src/sampling/*.c src/grammar/*.c src/models/*.c \
              src/engine/*.c src/tools/*.c))
+SERVER_SRC := $(wildcard src/server/*.c)
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(O)/%.o)
+SERVER_OBJ := $(SERVER_SRC:%.c=$(O)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(O)/%.o)
 LIB     := $(O)/libpantheon.a
+SERVER  := $(O)/libserver.a
 SO      := $(O)/libpantheon.so.$(V_MAJOR)
 # Two programs without cmocka, which run where no test library is.
 KERNEL_TEST     := $(O)/tests/kernels/test_kernels
@@ -75,6 +78,8 @@ $(O)/%.o: %.c Makefile
 	$(Q)$(CC) $(ALL_CFLAGS) $(call isa_flags,$<) -MMD -MP -c $< -o $@
 
 $(LIB): $(LIB_OBJ)
+$(SERVER): $(SERVER_OBJ)
+$(LIB) $(SERVER):
 	$(call say,AR,$@)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
@@ -83,7 +88,7 @@ $(SO): $(LIB_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
 
-$(BIN): $(CLI_OBJ) $(LIB)
+$(BIN): $(CLI_OBJ) $(SERVER) $(LIB)
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) $(CLI_LDLIBS) -o $@
@@ -124,9 +129,9 @@ SHORT := unit/test_base unit/test_gguf unit/test_json unit/test_chat unit/test_s
 
 # Tests link the static library, so they may call what is hidden in the shared one.
 $(O)/tests/%.o: ALL_CFLAGS += -Itests
-$(O)/tests/%: $(O)/tests/%.o $(TEST_HELP) $(LIB)
+$(O)/tests/%: $(O)/tests/%.o $(TEST_HELP) $(SERVER) $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(LIB) -lcmocka $(LDLIBS) -o $@
+	$(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(SERVER) $(LIB) -lcmocka $(LDLIBS) -o $@
 $(O)/tests/unit/test_options: $(O)/src/cli/options.o
 # These count allocations and writes, hold them up or make them fail.
 wrap = $(foreach f,$(1),-Wl,--wrap=$(f))
@@ -233,7 +238,7 @@ bench: all $(BENCH_VENV)/ok
 
 compdb:
 	@mkdir -p build
-	@{ echo '['; $(foreach s,$(LIB_SRC) $(CLI_SRC),echo '{"directory": "$(CURDIR)", "file": "$(s)", "command": "$(CC) $(ALL_CFLAGS) $(call isa_flags,$(s)) -c $(s)"},';) \
+	@{ echo '['; $(foreach s,$(LIB_SRC) $(SERVER_SRC) $(CLI_SRC),echo '{"directory": "$(CURDIR)", "file": "$(s)", "command": "$(CC) $(ALL_CFLAGS) $(call isa_flags,$(s)) -c $(s)"},';) \
 	} | sed '$$ s/,$$/]/' > build/compile_commands.json
 
 help:
@@ -252,6 +257,6 @@ help:
 #: make compdb     build/compile_commands.json for editors;   make clean removes build/
 #: BUILD=debug|asan|tsan with any of them: another build, in build/BUILD. V=1 shows whole commands.
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(O)/%.d) $(KERNEL_TEST_OBJ:.o=.d) $(TEST_HELP:.o=.d) \
+-include $(LIB_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(O)/%.d) $(KERNEL_TEST_OBJ:.o=.d) $(TEST_HELP:.o=.d) \
   $(FUZZ_SRC:%.c=$(O)/%.d) $(O)/tests/fuzz/replay.d $(LOGITS_DIGEST).d
 .SECONDARY:
