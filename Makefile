@@ -49,7 +49,7 @@ isa_flags = $(foreach d,avx2 avxvnni avx512 dotprod i8mm,$(if $(findstring src/k
 LIB_SRC := $(filter-out $(NOT_BUILT),$(wildcard src/base/*.c src/gguf/*.c src/quant/*.c src/kernels/*.c \
              src/kernels/*/*.c src/tokenizer/*.c src/chat/*.c src/sampling/*.c src/grammar/*.c src/models/*.c \
              src/engine/*.c src/tools/*.c))
-SERVER_SRC := $(wildcard src/server/*.c)
+SERVER_SRC := $(wildcard src/server/*.c src/server/page/*.c)
 CLI_SRC := $(wildcard src/cli/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(O)/%.o)
 SERVER_OBJ := $(SERVER_SRC:%.c=$(O)/%.o)
@@ -87,6 +87,16 @@ $(LIB) $(SERVER):
 $(SO): $(LIB_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
+
+# The chat page: its sources become one file, which the assembler includes.
+PAGE := $(O)/src/server/page/page
+$(PAGE).html: $(wildcard src/server/page/*.html src/server/page/*.css src/server/page/*.js src/server/page/vendor/*) \
+             src/server/page/build.sh
+	$(call say,PAGE,$@)
+	@mkdir -p $(@D)
+	$(Q)src/server/page/build.sh src/server/page $(PAGE)
+$(PAGE).o: $(PAGE).html
+$(PAGE).o: ALL_CFLAGS += -Wa,-I$(O)/src/server/page
 
 $(BIN): $(CLI_OBJ) $(SERVER) $(LIB)
 	$(call say,LINK,$@)
