@@ -1,6 +1,5 @@
 /* Constraints as the public interface makes them. */
-#include "base/status.h"
-#include "pantheon/engine.h"
+#include "engine/engine.h"
 
 static pn_status not_yet(pn_err *err)
 {
@@ -10,14 +9,14 @@ static pn_status not_yet(pn_err *err)
 pn_status pn_constraint_json_object(pn_engine *engine, pn_constraint **constraint, pn_err *err)
 {
     PN_REQUIRE(engine && constraint, err);
-    return not_yet(err);
+    return pn_json_object_new(engine->grammar, constraint, err);
 }
 
 pn_status pn_constraint_choice(pn_engine *engine, const pn_span *strings, size_t n, bool goes_on,
                                pn_constraint **constraint, pn_err *err)
 {
-    PN_REQUIRE(engine && constraint && (strings || !n) && (goes_on || true), err);
-    return not_yet(err);
+    PN_REQUIRE(engine && constraint && (strings || !n), err);
+    return pn_choice_new(engine->grammar, strings, n, goes_on, constraint, err);
 }
 
 pn_status pn_constraint_json_schema(pn_engine *engine, pn_span schema, pn_constraint **constraint,

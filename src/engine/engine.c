@@ -43,6 +43,7 @@ static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
                                     .keeps_thoughts = opts->keeps_thoughts };
     PN_TRY(pn_replay_new(e->vocab, &replay, &e->replay, err));
     PN_TRY(pn_sampler_space_new((size_t)info.n_vocab, &e->space, err));
+    PN_TRY(pn_grammar_new(e->vocab, (size_t)info.n_vocab, opts->llguidance, &e->grammar, err));
     PN_TRY(pn_exec_new(e->model, &opts->exec, &e->exec, err));
     if (opts->cache_ram_bytes) {
         const pn_cache_opts cache = { .ram_bytes = opts->cache_ram_bytes,
@@ -86,6 +87,7 @@ void pn_engine_free(pn_engine *e)
     pn_exec_free(e->exec);
     pn_sampler_space_free(e->space);
     pn_replay_free(e->replay);
+    pn_grammar_free(e->grammar);
     pn_vocab_free(e->vocab);
     pn_free(e);
 }

@@ -6,6 +6,7 @@
 #include "engine/cache.h"
 #include "engine/replay.h"
 #include "engine/scheduler.h"
+#include "grammar/grammar.h"
 #include "models/model.h"
 #include "pantheon/engine.h"
 #include "sampling/sampler.h"
@@ -18,6 +19,7 @@ struct pn_engine {
     pn_vocab *vocab;
     pn_chat_style style;
     pn_sampler_space *space;
+    pn_grammar *grammar;
     pn_replay *replay;
     pn_cache *cache; /* NULL: none */
     pn_kv_type cache_kv_type;
