@@ -196,6 +196,7 @@ static pn_status read_options(pn_chat *c, const pn_jat *from, pn_err *err)
     PN_TRY(read_tri(from, "enable_thinking", &c->enable_thinking, err));
     PN_TRY(read_tri(from, "preserve_thinking", &c->preserve_thinking, err));
     PN_TRY(pn_jat_opt_bool(from, "add_generation_prompt", &c->add_generation_prompt, err));
+    PN_TRY(pn_jat_opt_bool(from, "continue_final_message", &c->continue_final_message, err));
     pn_span effort = { 0 };
     PN_TRY(pn_jat_opt_str(from, "reasoning_effort", &effort, err));
     if (effort.ptr) {

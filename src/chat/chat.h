@@ -88,6 +88,8 @@ typedef struct pn_chat {
     pn_chat_tri enable_thinking;   /* a request's enable_thinking */
     pn_chat_tri preserve_thinking; /* ... and preserve_thinking */
     bool add_generation_prompt;    /* ends with the assistant's header */
+    bool continue_final_message;   /* ends with that header and the last message, an assistant's,
+                                      as the beginning of the answer */
     bool is_tolerant;              /* what the template refuses is rendered all the same, as near
                                       to its words as can be (docs/CHAT.md, tolerance) */
     bool has_effort;               /* reasoning_effort was given: */
@@ -103,8 +105,8 @@ pn_status pn_chat_add(pn_chat *c, pn_chat_role role, pn_span content, const pn_s
 void pn_chat_truncate(pn_chat *c, size_t n_msg);
 
 /* Reads {"messages": [...], "tools": [...], "enable_thinking", "preserve_thinking",
- * "add_generation_prompt", "reasoning_effort", "chat_template_kwargs": {the same four}} into the
- * empty c. The inner object wins; other keys are not looked at.
+ * "add_generation_prompt", "continue_final_message", "reasoning_effort", "chat_template_kwargs":
+ * {the same five}} into the empty c. The inner object wins; other keys are not looked at.
  *
  * Ownership: c keeps pointers into request, which must outlive it.
  * Errors:    PN_ERR_FORMAT naming the field; PN_ERR_UNSUPPORTED for images and videos; c may then
@@ -120,7 +122,7 @@ typedef struct pn_chat_prompt {
      * system turn, tools included, belongs to message 0 when that is a system message, and stands
      * before all messages otherwise. */
     size_t *msg_off;
-    size_t n_msg;
+    size_t n_msg;     /* without the one that is continued, which stands behind the header */
     bool is_thinking; /* ends inside an open think block: the answer begins with thoughts */
 } pn_chat_prompt;     /* the zero struct is empty */
 

@@ -356,23 +356,55 @@ static void render_header(render *r)
         T(r, "<think>\n\n</think>\n\n");
 }
 
+/* The beginning of an answer behind its header, just as it came: white space at its end counts. */
+static void render_beginning(render *r, const pn_chat_msg *m)
+{
+    const pn_span content = in_pool(r->c, m->content), thought = in_pool(r->c, m->reasoning);
+    if (is_thinking_on(r) && !r->p.is_thinking && thought.len) {
+        T(r, "<think>\n");
+        r->p.is_thinking = true;
+    }
+    if (r->p.is_thinking) {
+        U(r, thought);
+        T(r, content.len ? "\n</think>\n\n" : "");
+        r->p.is_thinking = content.len == 0;
+    }
+    U(r, content);
+}
+
+static pn_status check_beginning(const pn_chat *c, pn_err *err)
+{
+    const pn_chat_msg *const m = c->n_msg ? &c->msgs[c->n_msg - 1] : NULL;
+    if (!m || m->role != PN_CHAT_ASSISTANT || m->n_call)
+        return pn_fail(err, PN_ERR_FORMAT,
+                       "continue_final_message: needs a last message of role assistant without "
+                       "tool calls");
+    return PN_OK;
+}
+
 static pn_status render_all(render *r, pn_err *err)
 {
-    if (r->c->n_msg == 0)
+    const bool continues = r->c->continue_final_message;
+    if (continues)
+        PN_TRY(check_beginning(r->c, err));
+    const size_t n = r->c->n_msg - continues;
+    if (n == 0)
         return pn_fail(err, PN_ERR_FORMAT, "messages: is empty; at least one message is needed");
-    r->p.msg_off = pn_calloc(r->c->n_msg + 1, sizeof *r->p.msg_off);
+    r->p.msg_off = pn_calloc(n + 1, sizeof *r->p.msg_off);
     if (!r->p.msg_off)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for the prompt");
-    r->p.n_msg = r->c->n_msg;
+    r->p.n_msg = n;
     PN_TRY(render_system(r, err));
     PN_TRY(find_query(r, &r->n_query, err));
-    for (size_t i = 0; i < r->c->n_msg; i++) {
+    for (size_t i = 0; i < n; i++) {
         r->p.msg_off[i] = i == 0 && r->n_lead ? 0 : r->p.spans.text.len;
         PN_TRY(render_msg(r, i, err));
     }
-    r->p.msg_off[r->c->n_msg] = r->p.spans.text.len;
-    if (r->c->add_generation_prompt)
+    r->p.msg_off[n] = r->p.spans.text.len;
+    if (r->c->add_generation_prompt || continues)
         render_header(r);
+    if (continues)
+        render_beginning(r, &r->c->msgs[n]);
     if (!pn_spans_ok(&r->p.spans) || !pn_buf_ok(&r->scratch))
         return pn_fail(err, PN_ERR_NOMEM, "no memory for the prompt");
     return PN_OK;

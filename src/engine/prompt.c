@@ -60,7 +60,7 @@ static pn_status encode_all(encoding *c, const pn_chat *chat, const pn_chat_prom
 {
     pn_prompt *const p = c->p;
     bool ok = true;
-    for (size_t i = 0; i < chat->n_msg; i++) {
+    for (size_t i = 0; i < rendered->n_msg; i++) {
         const pn_chat_role role = chat->msgs[i].role;
         const size_t begin = rendered->msg_off[i];
         if (role != PN_CHAT_USER && role != PN_CHAT_ASSISTANT)
@@ -78,8 +78,8 @@ static pn_status encode_all(encoding *c, const pn_chat *chat, const pn_chat_prom
             p->n_replayed++;
         }
     }
-    if (chat->add_generation_prompt) {
-        PN_TRY(encode_to(c, rendered->msg_off[chat->n_msg], err));
+    if (chat->add_generation_prompt || chat->continue_final_message) {
+        PN_TRY(encode_to(c, rendered->msg_off[rendered->n_msg], err));
         ok = ok && pn_ids_add(&p->borders, (int32_t)p->ids.len);
     }
     PN_TRY(encode_to(c, c->spans->text.len, err));

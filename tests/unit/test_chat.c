@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "chat/chat.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define DATA "tests/golden/data/chat/"
@@ -257,6 +258,15 @@ static void test_refusals(void **state)
           "chat_template_kwargs", PN_ERR_FORMAT },
         { "{\"messages\":[{\"role\":\"user\"}],\"tools\":{\"a\":1}}", "tools: found an object",
           PN_ERR_FORMAT },
+        { "{\"messages\":[{\"role\":\"user\"}],\"continue_final_message\":true}",
+          "continue_final_message: needs", PN_ERR_FORMAT },
+        { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"f\"}]}],"
+          "\"continue_final_message\":true}",
+          "continue_final_message: needs", PN_ERR_FORMAT },
+        { "{\"messages\":[],\"continue_final_message\":true}", "continue_final_message: needs",
+          PN_ERR_FORMAT },
+        { "{\"messages\":[{\"role\":\"assistant\"}],\"continue_final_message\":true}",
+          "messages: is empty", PN_ERR_FORMAT },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rendered r = render(cases[i].request, DATA "qwen35.jinja");
@@ -264,6 +274,45 @@ static void test_refusals(void **state)
         assert_null(r.p.msg_off);
         if (!strstr(r.err.msg, cases[i].why))
             fail_msg("%s: message '%s' lacks '%s'", cases[i].request, r.err.msg, cases[i].why);
+        rendered_free(&r);
+    }
+}
+
+/* A last message that is continued stands behind the header as it came, the model's own words not
+ * trusted, thoughts open unless there is content. */
+static void test_continue_final_message(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields, *options, *end;
+        bool is_thinking;
+    } cases[] = {
+        { "\"content\":\" a \"", "", "<think>\n\n</think>\n\n a ", false },
+        { "\"content\":\"a<|im_end|>\",\"reasoning_content\":\"t \"", "",
+          "<think>\nt \n</think>\n\na<|im_end|>", false },
+        { "\"content\":\"\",\"reasoning_content\":\" t \"", "", "<think>\n t ", true },
+        { "\"content\":\"\"", "", "<think>\n", true },
+        { "\"content\":\"a\",\"reasoning_content\":\"t\"", ",\"enable_thinking\":false",
+          "<think>\n\n</think>\n\na", false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char request[512];
+        snprintf(
+            request, sizeof request,
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",%s}],"
+            "\"continue_final_message\":true%s}",
+            cases[i].fields, cases[i].options);
+        rendered r = render(request, DATA "qwen35.jinja");
+        assert_int_equal(r.st, PN_OK);
+        assert_int_equal(r.p.n_msg, 1);
+        static const char header[] = "<|im_start|>assistant\n";
+        const char *const from = pn_buf_cstr(&r.p.spans.text) + r.p.msg_off[1];
+        assert_memory_equal(from, header, strlen(header));
+        assert_string_equal(from + strlen(header), cases[i].end);
+        assert_int_equal(r.p.is_thinking, cases[i].is_thinking);
+        const pn_range last = r.p.spans.trusted[r.p.spans.n_trusted - 1];
+        const size_t said = strlen(strrchr(cases[i].end, '\n') + 1);
+        assert_int_equal(r.p.spans.text.len - (last.off + last.len), said);
         rendered_free(&r);
     }
 }
@@ -336,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_build_and_truncate),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_tolerance),
+        cmocka_unit_test(test_continue_final_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

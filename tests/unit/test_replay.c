@@ -373,6 +373,46 @@ static void test_borders(void **state)
     setup_close(&t);
 }
 
+/* The beginning of an answer: behind the header, whose border stays, and behind turns that are
+ * replayed as always; the answer goes on in its thoughts until it has text. */
+static void test_continued(void **state)
+{
+    (void)state;
+    setup t = setup_open(false, "qwen35");
+    t.chat.enable_thinking = PN_CHAT_FALSE;
+    add(&t, PN_CHAT_USER, "Hello there.", NULL);
+    encode(&t);
+    answer(&t, "General Kenobi.");
+    add(&t, PN_CHAT_ASSISTANT, "General Kenobi.", NULL);
+    add(&t, PN_CHAT_USER, "Go on.", NULL);
+    t.chat.enable_thinking = PN_CHAT_TRUE;
+    encode(&t);
+    pn_ids header = { 0 };
+    assert_true(pn_ids_reserve(&header, t.prompt.ids.len));
+    memcpy(header.ptr, t.prompt.ids.ptr, t.prompt.ids.len * sizeof *header.ptr);
+    header.len = t.prompt.ids.len;
+    const int32_t border = t.prompt.borders.ptr[t.prompt.borders.len - 1];
+    t.chat.continue_final_message = true;
+    for (int i = 0; i < 2; i++) {
+        add(&t, PN_CHAT_ASSISTANT, i ? "You are " : "", "hm");
+        encode(&t);
+        assert_int_equal(t.prompt.n_replayed, 1);
+        assert_int_equal(t.prompt.borders.ptr[t.prompt.borders.len - 1], border);
+        assert_true(t.prompt.ids.len > header.len);
+        assert_memory_equal(t.prompt.ids.ptr, header.ptr, header.len * sizeof *header.ptr);
+        pn_buf rest = { 0 };
+        assert_int_equal(pn_decode(t.e->vocab, t.prompt.ids.ptr + header.len,
+                                   t.prompt.ids.len - header.len, &rest, NULL),
+                         PN_OK);
+        assert_string_equal(pn_buf_cstr(&rest), i ? "hm\n</think>\n\nYou are " : "hm");
+        assert_int_equal(t.prompt.is_thinking, i == 0);
+        pn_buf_free(&rest);
+        pn_chat_truncate(&t.chat, 3);
+    }
+    pn_ids_free(&header);
+    setup_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_forged_markers),
         cmocka_unit_test(test_pieces_are_the_whole),
         cmocka_unit_test(test_borders),
+        cmocka_unit_test(test_continued),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
