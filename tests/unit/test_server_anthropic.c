@@ -1,0 +1,186 @@
+/* server/anthropic: Messages requests as the chat form, answers as events and whole. */
+#include "support/check.h"
+
+#include "server/anthropic.h"
+
+#include <string.h>
+
+/* The chat form of a request, as JSON; of one that is refused, "! " and why. */
+static const char *chat_of(const char *body, bool keeps_nonce, pn_buf *out)
+{
+    pn_json *v, *chat = NULL;
+    pn_err err = { 0 };
+    out->len = 0;
+    assert_int_equal(pn_json_parse(body, strlen(body), "request", &v, NULL), PN_OK);
+    if (pn_anthropic_read(v, keeps_nonce, &chat, &err) == PN_OK)
+        pn_json_dump_py(out, chat);
+    else
+        pn_buf_addf(out, "! %s", err.msg);
+    pn_json_free(chat);
+    pn_json_free(v);
+    return pn_buf_cstr(out);
+}
+
+#define USER_X "\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]"
+
+/* Every shape of message, tool and option that clients send has its place in the chat form. */
+static void test_requests(void **state)
+{
+    static const char *const table[][2] = {
+        { "{\"model\": \"q\", \"max_tokens\": 9, " USER_X ", \"stream\": true, \"top_k\": 5, "
+          "\"temperature\": 0.5, \"metadata\": {\"user_id\": \"u\"}, \"betas\": [1], "
+          "\"context_management\": {}, \"stop_sequences\": [\"A\"]}",
+          "{" USER_X ", \"max_tokens\": 9, \"stop\": [\"A\"], \"model\": \"q\", \"stream\": true, "
+          "\"temperature\": 0.5, \"top_k\": 5}" },
+        /* blocks, cache_control, a note on a result, results, thoughts, unknown blocks */
+        { "{\"system\": [{\"type\": \"text\", \"text\": \"a\", \"cache_control\": {}}, {\"type\": "
+          "\"text\", \"text\": \"b\"}], \"messages\": ["
+          "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"p\"}, {\"type\": "
+          "\"text\", \"text\": \"q\"}]},"
+          "{\"role\": \"assistant\", \"content\": [{\"type\": \"thinking\", \"thinking\": \"t\", "
+          "\"signature\": \"z\"}, {\"type\": \"redacted_thinking\", \"data\": \"r\"}, {\"type\": "
+          "\"text\", \"text\": \"s\"}, {\"type\": \"tool_use\", \"id\": \"i\", \"name\": \"f\", "
+          "\"input\": {\"b\": 1.0, \"a\": [true, null]}}, {\"type\": \"server_tool_use\", \"id\": "
+          "\"w\"}]},"
+          "{\"role\": \"user\", \"content\": [{\"type\": \"tool_result\", \"tool_use_id\": \"i\", "
+          "\"content\": [{\"type\": \"text\", \"text\": \"r1\"}, {\"type\": \"image\", \"source\": "
+          "{}}], \"is_error\": true}, {\"type\": \"text\", \"text\": \"<system-reminder>n\"}, "
+          "{\"type\": \"tool_result\", \"tool_use_id\": \"j\", \"content\": \"r2\"}, {\"type\": "
+          "\"text\", \"text\": \"go\"}]}]}",
+          "{\"messages\": [{\"role\": \"system\", \"content\": \"a\\nb\"}, {\"role\": \"user\", "
+          "\"content\": \"p\\nq\"}, {\"role\": \"assistant\", \"content\": \"s\", "
+          "\"reasoning_content\": \"t\", \"tool_calls\": [{\"id\": \"i\", \"type\": \"function\", "
+          "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"b\\\": 1.0, \\\"a\\\": [true, "
+          "null]}\"}}]}, {\"role\": \"tool\", \"tool_call_id\": \"i\", \"content\": \"The tool "
+          "reported an error:\\nr1\\n[an image, which this model cannot "
+          "see]\\n<system-reminder>n\"}, {\"role\": \"tool\", \"tool_call_id\": \"j\", "
+          "\"content\": \"r2\"}, {\"role\": \"user\", \"content\": \"go\"}]}" },
+        /* two turns of the assistant side by side stay two; a call without input; a note alone */
+        { "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}, {\"role\": "
+          "\"assistant\", \"content\": [{\"type\": \"tool_use\", \"id\": \"i\", \"name\": "
+          "\"f\"}]}, "
+          "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+          "\"<system-reminder>\"}]}, {\"role\": \"system\", \"content\": \"z\"}]}",
+          "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}, {\"role\": "
+          "\"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"i\", \"type\": "
+          "\"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}, {\"role\": "
+          "\"user\", \"content\": \"<system-reminder>\"}, {\"role\": \"system\", \"content\": "
+          "\"z\"}]}" },
+        /* tools of the server are left out, cache_control too */
+        { "{" USER_X ", \"tools\": [{\"name\": \"f\", \"description\": \"d\", \"input_schema\": "
+          "{\"type\": \"object\"}, \"cache_control\": {}}, {\"type\": \"web_search_20250305\", "
+          "\"name\": \"web_search\"}, {\"type\": \"custom\", \"name\": \"g\"}], \"tool_choice\": "
+          "{\"type\": \"any\", \"disable_parallel_tool_use\": true}}",
+          "{" USER_X ", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", "
+          "\"description\": \"d\", \"parameters\": {\"type\": \"object\"}}}, {\"type\": "
+          "\"function\", \"function\": {\"name\": \"g\", \"parameters\": {\"type\": \"object\", "
+          "\"properties\": {}}}}], \"parallel_tool_calls\": false, \"tool_choice\": "
+          "\"required\"}" },
+        { "{" USER_X ", \"tool_choice\": {\"type\": \"tool\", \"name\": \"f\"}, \"thinking\": "
+          "{\"type\": \"enabled\", \"budget_tokens\": 1024}}",
+          "{" USER_X ", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": "
+          "\"f\"}}, \"enable_thinking\": true, \"thinking_budget\": 1024}" },
+        { "{" USER_X ", \"tool_choice\": {\"type\": \"none\"}, \"thinking\": {\"type\": "
+          "\"disabled\"}, \"output_config\": {\"effort\": \"low\", \"format\": {\"type\": "
+          "\"json_schema\", \"schema\": {\"type\": \"object\"}}}}",
+          "{" USER_X ", \"tool_choice\": \"none\", \"enable_thinking\": false, "
+          "\"reasoning_effort\": \"low\", \"response_format\": {\"type\": \"json_schema\", "
+          "\"json_schema\": {\"name\": \"output\", \"schema\": {\"type\": \"object\"}}}}" },
+        { "{" USER_X ", \"thinking\": {\"type\": \"adaptive\"}, \"tool_choice\": {\"type\": "
+          "\"auto\"}, \"tools\": []}",
+          "{" USER_X ", \"tool_choice\": \"auto\", \"enable_thinking\": true}" },
+        /* the small model, without tools, is what nobody waits for */
+        { "{\"model\": \"claude-haiku-9\", " USER_X "}",
+          "{" USER_X ", \"background\": true, \"enable_thinking\": false, \"model\": "
+          "\"claude-haiku-9\"}" },
+        { "{\"model\": \"claude-haiku-9\", " USER_X ", \"tools\": [{\"name\": \"f\"}]}",
+          "{" USER_X ", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", "
+          "\"parameters\": {\"type\": \"object\", \"properties\": {}}}}], \"model\": "
+          "\"claude-haiku-9\"}" },
+        /* a document of plain text is text */
+        { "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"document\", "
+          "\"source\": {\"type\": \"text\", \"media_type\": \"text/plain\", \"data\": \"d\"}}]}]}",
+          "{\"messages\": [{\"role\": \"user\", \"content\": \"d\"}]}" },
+    };
+    (void)state;
+    pn_buf out = { 0 };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        assert_string_equal(chat_of(table[i][0], false, &out), table[i][1]);
+    pn_buf_free(&out);
+}
+
+/* The value that Claude Code makes anew for each request leaves no trace in the prompt. */
+static void test_nonce(void **state)
+{
+    static const char block[] =
+        "{\"system\": [{\"type\": \"text\", \"text\": \"x-anthropic-billing-header: "
+        "cc_version=2; cch=%d;\"}, {\"type\": \"text\", \"text\": \"You\"}], " USER_X "}";
+    static const char string[] =
+        "{\"system\": \"x-anthropic-billing-header: cch=%d;\\nYou\", " USER_X "}";
+    static const char want[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"You\"}, "
+                               "{\"role\": \"user\", \"content\": \"x\"}]}";
+    (void)state;
+    pn_buf out = { 0 }, body = { 0 };
+    for (int i = 0; i < 4; i++) {
+        body.len = 0;
+        pn_buf_addf(&body, i % 2 ? block : string, i);
+        assert_string_equal(chat_of(pn_buf_cstr(&body), false, &out), want);
+        assert_non_null(strstr(chat_of(pn_buf_cstr(&body), true, &out), "cch="));
+    }
+    pn_buf_free(&out);
+    pn_buf_free(&body);
+}
+
+/* What cannot be understood is refused by a sentence that names the field. */
+static void test_refusals(void **state)
+{
+    static const char *const table[][2] = {
+        { "{}", "! messages: found nothing, expected an array" },
+        { "{\"messages\": [5]}", "! messages[0]: found an integer, expected an object" },
+        { "{\"messages\": [{\"role\": \"tool\", \"content\": \"\"}]}",
+          "! messages[0].role: expected \"user\" or \"assistant\"" },
+        { "{\"messages\": [{\"role\": \"user\"}]}",
+          "! messages[0].content: found nothing, expected a string or an array of blocks" },
+        { "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}",
+          "! messages[0].content[0]: images are not supported, only text" },
+        { "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"document\", \"source\": "
+          "{\"type\": \"base64\"}}]}]}",
+          "! messages[0].content[0]: documents are supported as plain text only" },
+        { "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
+          "! messages[0].content[0].text: found nothing, expected a string" },
+        { "{\"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": \"tool_use\", "
+          "\"id\": \"i\", \"name\": \"f\", \"input\": \"{}\"}]}]}",
+          "! messages[0].content[0].input: found a string, expected an object" },
+        { "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"tool_result\"}]}]}",
+          "! messages[0].content[0].tool_use_id: found nothing, expected a string" },
+        { "{\"system\": 1, " USER_X "}", "! system: found an integer, expected an array" },
+        { "{" USER_X ", \"max_tokens\": 0}", "! max_tokens: found 0, expected 1 to 2147483647" },
+        { "{" USER_X ", \"thinking\": {\"type\": \"enabled\", \"budget_tokens\": -1}}",
+          "! thinking.budget_tokens: found -1, expected 0 to 2147483647" },
+        { "{" USER_X ", \"thinking\": {\"type\": \"on\"}}",
+          "! thinking.type: expected enabled, adaptive or disabled" },
+        { "{" USER_X ", \"tool_choice\": {\"type\": \"all\"}}",
+          "! tool_choice.type: expected auto, any, tool or none" },
+        { "{" USER_X ", \"tools\": [{\"input_schema\": {}}]}",
+          "! tools[0].name: found nothing, expected a string" },
+        { "{" USER_X ", \"stop_sequences\": \"A\"}",
+          "! stop_sequences: found a string, expected an array" },
+        { "{" USER_X ", \"output_format\": {\"type\": \"xml\"}}",
+          "! output_format.type: expected json_schema" },
+    };
+    (void)state;
+    pn_buf out = { 0 };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        assert_string_equal(chat_of(table[i][0], false, &out), table[i][1]);
+    pn_buf_free(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_nonce),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
