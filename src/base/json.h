@@ -13,7 +13,7 @@
 typedef struct json_t pn_json; /* jansson's value; objects keep the order of their keys */
 
 #define PN_JSON_MAX_BYTES ((size_t)64 << 20) /* longest text; a full 262,144-token prompt is 2 MB */
-#define PN_JSON_MAX_DEPTH 256 /* nested arrays and objects; bounds the recursion of every reader */
+#define PN_JSON_MAX_DEPTH 128 /* nested arrays and objects; bounds the recursion of every reader */
 
 typedef enum pn_json_type {
     PN_JSON_NULL,

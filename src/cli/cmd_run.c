@@ -214,7 +214,7 @@ static pn_status cache_opts(const pn_run *r, bool is_chat, pn_engine_opts *engin
         engine->cache_ram_bytes = (size_t)o->cache_ram;
     else if (is_chat || has_dir)
         return pn_cli_default_cache(r->model, &engine->exec, engine->cache_kv_type,
-                                    pn_run_chat_ctx(r), &engine->cache_ram_bytes, err);
+                                    pn_run_chat_ctx(r), 1, &engine->cache_ram_bytes, err);
     return PN_OK;
 }
 

@@ -75,12 +75,14 @@ pn_kv_type pn_cli_kv_type(const pn_cli_opts *opts)
 }
 
 pn_status pn_cli_default_cache(const pn_model *model, const pn_exec_opts *exec, pn_kv_type kv_type,
-                               int n_ctx, size_t *ram_bytes, pn_err *err)
+                               int n_ctx, int n_seq, size_t *ram_bytes, pn_err *err)
 {
     pn_plan plan;
     PN_TRY(pn_model_plan(model, exec, kv_type, &plan, err));
     const size_t n_page = ((size_t)n_ctx - 1) / PN_KV_CHUNK + 1;
-    *ram_bytes = 2 * n_page * plan.kv_page_bytes + 24 * plan.recurrent_bytes;
+    const size_t n = (size_t)n_seq;
+    *ram_bytes =
+        (1 + (n + 3) / 4) * n_page * plan.kv_page_bytes + (22 + 2 * n) * plan.recurrent_bytes;
     return PN_OK;
 }
 

@@ -13,10 +13,11 @@ pn_model *pn_cli_load_model(const pn_cli_opts *opts, pn_err *err);
 pn_exec_opts pn_cli_exec_opts(const pn_cli_opts *opts, int n_batch);
 pn_kv_type pn_cli_kv_type(const pn_cli_opts *opts);
 
-/* The state cache's memory when nobody says: two contexts of n_ctx tokens and 24 states.
+/* The state cache's memory when nobody says, for so many sequences at once: a context of n_ctx
+ * tokens, one more for each four of them (rounded up), and 22 states and two for each.
  * Errors: those of pn_model_plan. */
 pn_status pn_cli_default_cache(const pn_model *model, const pn_exec_opts *exec, pn_kv_type kv_type,
-                               int n_ctx, size_t *ram_bytes, pn_err *err);
+                               int n_ctx, int n_seq, size_t *ram_bytes, pn_err *err);
 /* The cache's budget and what is in it, one line on standard error, if there is a cache. */
 void pn_cli_print_cache(const pn_engine *engine, const char *dir);
 

@@ -14,7 +14,7 @@ typedef struct pn_problem {
     int retry_s; /* with 429 and 503: seconds after which to come again; 0: not said */
 } pn_problem;    /* start with the zero struct */
 
-/* 400 for what the client did, 501 for what no build here has, 503 for what is short for now, 500
+/* 400 for what the client did, 503 for what is short for now, 500
  * for the rest. */
 int pn_problem_status(const pn_problem *p);
 /* Fills p; returns PN_ERR_FORMAT, for readers to pass on. fmt is printf's. */

@@ -37,6 +37,15 @@ typedef struct pn_reply {
     void *extra; /* the wire's own state of a stream; freed by its free_extra */
 } pn_reply;
 
+/* Ownership: ask is not the reply's. Errors: PN_ERR_NOMEM; r can only be cleared then. */
+pn_status pn_reply_init(pn_reply *r, pn_server *server, pn_ask *ask, const char *id_prefix,
+                        pn_err *err);
+void pn_reply_clear(pn_reply *r); /* extra apart */
+/* Adds an event to a choice; a call gets its id. Memory that is short shows in the buffers. */
+void pn_reply_take(pn_reply *r, int i_choice, const pn_parse_event *event, const char *call_prefix);
+/* Adds a choice that is done to the sums. */
+void pn_reply_sum(pn_reply *r, int i_choice);
+
 /* Why a choice ended, in OpenAI's words: "stop", "length", "tool_calls", "content_filter" never. */
 const char *pn_reply_finish_word(const pn_reply *r, const pn_reply_choice *c);
 

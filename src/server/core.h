@@ -1,0 +1,61 @@
+/* The server from the inside: what server.c, exchange.c and metrics.c share. */
+#ifndef PN_SERVER_CORE_H
+#define PN_SERVER_CORE_H
+
+#include "engine/cache.h"
+#include "server/http.h"
+#include "server/metrics.h"
+#include "server/server.h"
+#include "server/worker.h"
+
+#include <pthread.h>
+
+typedef struct pn_exchange pn_exchange;
+
+typedef enum pn_stage {
+    PN_LOADING = 0,
+    PN_SERVING,
+    PN_DRAINING, /* takes no new request */
+} pn_stage;
+
+struct pn_server {
+    pn_server_opts opts;
+    pn_http *http;
+    pn_http_timer *tick;
+    pn_worker *reader, *worker; /* the engine's; both NULL while loading */
+    pn_engine *engine;
+    int n_ctx; /* of a sequence */
+
+    /* The loop's thread. */
+    pn_stage stage;
+    double drain_until_s; /* while draining: what runs then is cut */
+    pn_exchange *exchanges;
+    int n_asked; /* exchanges that were handed to the engine and are not done */
+    pn_metrics metrics;
+
+    pthread_mutex_t lock;       /* all below */
+    pn_cache_stats cache_stats; /* as of the last pass */
+    double published_s;
+};
+
+/* Takes over the call of a route: reads, generates, answers, frees itself. */
+void pn_exchange_begin(pn_server *s, const pn_route *route, pn_http_call *call, const char *rest);
+/* Every so often, on the loop's thread: pings, what memory was short for before. */
+void pn_exchange_tick(pn_exchange *ex, double now_s);
+pn_exchange *pn_exchange_next(const pn_exchange *ex);
+/* After both workers have ended, whatever it was doing. */
+void pn_exchange_free(pn_exchange *ex);
+/* Closes the thoughts of the answers with that id; false when it is another's. */
+bool pn_exchange_end_thinking(pn_exchange *ex, const char *id);
+/* Its reply; NULL while the request is read. */
+const pn_reply *pn_exchange_reply(const pn_exchange *ex);
+/* Ends its answers as soon as may be; it still runs until they are. */
+void pn_exchange_cut(pn_exchange *ex, const char *why);
+
+/* Errors that are no protocol's, in words that clients of all of them read. */
+extern const pn_wire pn_core_wire;
+
+/* Answers a call with a problem in the wire's shape and counts it. */
+void pn_server_refuse(pn_server *s, const pn_wire *wire, pn_http_call *call, const pn_problem *p);
+
+#endif
