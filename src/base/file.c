@@ -51,10 +51,8 @@ static pn_status fill(int fd, const char *path, bool use_mmap, pn_map *map, pn_e
 
 pn_status pn_map_open(const char *path, bool use_mmap, pn_map *map, pn_err *err)
 {
-    /* O_NONBLOCK: a named pipe must be refused, not waited for. */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return pn_fail(err, PN_ERR_IO, "%s: %s", path, strerror(errno));
+    int fd;
+    PN_TRY(pn_fd_open(AT_FDCWD, path, 0, &fd, err));
     const pn_status st = fill(fd, path, use_mmap, map, err);
     close(fd);
     return st;
@@ -75,6 +73,12 @@ pn_status pn_map_lock(const pn_map *map, pn_err *err)
         return pn_fail(err, PN_ERR_IO, "cannot lock %zu bytes in memory: %s; raise ulimit -l",
                        map->size, strerror(errno));
     return PN_OK;
+}
+
+pn_status pn_fd_open(int dir_fd, const char *path, int flags, int *fd, pn_err *err)
+{
+    *fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
+    return *fd < 0 ? pn_fail(err, PN_ERR_IO, "%s: %s", path, strerror(errno)) : PN_OK;
 }
 
 pn_status pn_file_read(const char *path, size_t max_bytes, pn_buf *buf, pn_err *err)

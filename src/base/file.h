@@ -19,6 +19,11 @@ void pn_map_close(pn_map *map);
 /* Asks the system to keep the map in memory; PN_ERR_IO with the reason when it refuses. */
 pn_status pn_map_lock(const pn_map *map, pn_err *err);
 
+/* Opens a file or device for reading; a named pipe is not waited for. dir_fd: what a relative path
+ * begins at (AT_FDCWD: here); flags: more of open's, as O_NOFOLLOW. The caller closes *fd.
+ * Errors: PN_ERR_IO with the path and the reason. */
+pn_status pn_fd_open(int dir_fd, const char *path, int flags, int *fd, pn_err *err);
+
 /* Appends the file at path ("-": standard input) to buf; more than max_bytes is PN_ERR_LIMIT. */
 pn_status pn_file_read(const char *path, size_t max_bytes, pn_buf *buf, pn_err *err);
 

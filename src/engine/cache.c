@@ -14,6 +14,8 @@ struct pn_cache {
     pn_cache_node root;
     uint64_t clock; /* counts uses */
     pn_cache_stats stats;
+    bool (*shed)(void *ctx); /* NULL: none */
+    void *shed_ctx;
 };
 
 pn_cache_node *pn_cache_root(pn_cache *c)
@@ -65,13 +67,19 @@ static bool evict(void *ctx)
 {
     pn_cache *const c = ctx;
     const victims v = find_victims(c);
-    if (!v.own && drop_queue(c))
+    if (!v.own && (drop_queue(c) || (c->shed && c->shed(c->shed_ctx))))
         return true;
     if (!v.own && !v.shared)
         return false;
     drop(c, v.own ? v.own : v.shared);
     c->stats.n_evicted++;
     return true;
+}
+
+void pn_cache_set_shed(pn_cache *c, bool (*shed)(void *ctx), void *ctx)
+{
+    c->shed = shed;
+    c->shed_ctx = ctx;
 }
 
 /* --- making one ------------------------------------------------------------------------------- */

@@ -43,6 +43,10 @@ size_t pn_cache_min_bytes(const pn_model *model, pn_kv_type kv_type);
  * pn_seq_clear. Errors as pn_seq_init. */
 pn_status pn_cache_seq_init(pn_cache *cache, pn_seq *seq, int n_ctx, pn_err *err);
 
+/* Asked when memory is short and no border has any to give: lets go of a sequence that nobody works
+ * on; false when there is none. shed NULL: nobody is asked. */
+void pn_cache_set_shed(pn_cache *cache, bool (*shed)(void *ctx), void *ctx);
+
 /* The border that a request stands on: it is not evicted until the pin is moved or released. */
 typedef struct pn_cache_pin {
     pn_cache_node *node; /* NULL: none */

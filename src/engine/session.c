@@ -3,9 +3,12 @@
 
 #include "engine/request.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- sessions --------------------------------------------------------------------------------- */
 
@@ -167,13 +170,13 @@ pn_status pn_session_save(const pn_session *s, const char *path, pn_err *err)
     return pn_seq_save(s->engine->model, &s->seq, s->held.ptr, path, err);
 }
 
-pn_status pn_session_restore(pn_session *s, const char *path, pn_err *err)
+pn_status pn_session_restore_fd(pn_session *s, int fd, const char *name, pn_err *err)
 {
     pn_ids ids = { 0 };
-    PN_REQUIRE(s && path && !s->is_busy, err);
+    PN_ASSERT(!s->is_busy);
     if (!pn_ids_reserve(&ids, (size_t)s->seq.n_ctx))
         return pn_fail(err, PN_ERR_NOMEM, "no memory for %d tokens", s->seq.n_ctx);
-    const pn_status st = pn_seq_restore(s->engine->model, &s->seq, path, ids.ptr, err);
+    const pn_status st = pn_seq_restore_fd(s->engine->model, &s->seq, fd, name, ids.ptr, err);
     if (st != PN_OK) {
         pn_ids_free(&ids);
         return st;
@@ -186,6 +189,16 @@ pn_status pn_session_restore(pn_session *s, const char *path, pn_err *err)
     keep(s, PN_CACHE_TURN, NULL);
     pn_replay_learn(s->engine->replay, ids.ptr, ids.len, 0);
     return PN_OK;
+}
+
+pn_status pn_session_restore(pn_session *s, const char *path, pn_err *err)
+{
+    PN_REQUIRE(s && path && !s->is_busy, err);
+    int fd;
+    PN_TRY(pn_fd_open(AT_FDCWD, path, 0, &fd, err));
+    const pn_status st = pn_session_restore_fd(s, fd, path, err);
+    close(fd);
+    return st;
 }
 
 /* --- one answer ------------------------------------------------------------------------------- */

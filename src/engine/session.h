@@ -43,6 +43,9 @@ void pn_session_take(pn_session *s, const int32_t *ids, size_t n, bool is_answer
 /* After a pass that was cut short: back to the mark, else empty. */
 void pn_session_mend(pn_session *s);
 
+/* pn_session_restore from an open file, which the caller closes; name is for messages. */
+pn_status pn_session_restore_fd(pn_session *s, int fd, const char *name, pn_err *err);
+
 /* The request is over: keeps the last state, lets go of the cache. */
 void pn_session_leave(pn_session *s);
 

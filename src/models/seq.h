@@ -85,6 +85,14 @@ pn_status pn_snapshot_copy(const pn_snapshot *snapshot, pn_snapshot **copy, pn_e
  * recurrent state; who calls this fills that in. */
 pn_status pn_seq_rewind_pages(pn_seq *seq, const pn_snapshot *snapshot, pn_err *err);
 
+/* As pn_seq_save and pn_seq_restore, of a snapshot, to a name in an open folder and from an open
+ * file, which the caller closes; name is for messages. Threads: a snapshot may be saved while its
+ * sequence goes on. */
+pn_status pn_snapshot_save(const pn_model *model, const pn_snapshot *snapshot, const int32_t *ids,
+                           int dir_fd, const char *name, pn_err *err);
+pn_status pn_seq_restore_fd(const pn_model *model, pn_seq *seq, int fd, const char *name,
+                            int32_t *ids, pn_err *err);
+
 /* Byte offsets within every page of the K and V parts of one KV head, counted over all attention
  * layers (layout->kv_first). */
 size_t pn_seq_k_off(const pn_seq *seq, size_t i_kv);

@@ -59,24 +59,30 @@ static pn_status write_file(int dir_fd, const char *name, pn_seq_head *head,
     return st;
 }
 
+pn_status pn_snapshot_save(const pn_model *model, const pn_snapshot *snapshot, const int32_t *ids,
+                           int dir_fd, const char *name, pn_err *err)
+{
+    pn_seq_head head = { 0 };
+    const pn_seq_kind kind = pn_seq_kind_of(model, snapshot->kv_type);
+    PN_TRY(pn_seq_head_init(&head, &kind, ids, 0, (size_t)snapshot->pos, err));
+    const pn_status st = write_file(dir_fd, name, &head, snapshot, err);
+    pn_seq_head_clear(&head);
+    return st;
+}
+
 pn_status pn_seq_save(const pn_model *model, const pn_seq *seq, const int32_t *ids,
                       const char *path, pn_err *err)
 {
     PN_REQUIRE(model && seq && ids && path && seq->layout == &model->layout, err);
     pn_snapshot *snapshot = NULL;
-    pn_seq_head head = { 0 };
     const char *name = NULL;
     int dir_fd = -1;
     PN_TRY(pn_snapshot_new(seq, &snapshot, err));
-    const pn_seq_kind kind = pn_seq_kind_of(model, seq->kv_type);
-    pn_status st = pn_seq_head_init(&head, &kind, ids, 0, (size_t)seq->pos, err);
-    if (st == PN_OK)
-        st = open_parent(path, &name, &dir_fd, err);
+    pn_status st = open_parent(path, &name, &dir_fd, err);
     if (st == PN_OK) {
-        st = write_file(dir_fd, name, &head, snapshot, err);
+        st = pn_snapshot_save(model, snapshot, ids, dir_fd, name, err);
         close(dir_fd);
     }
-    pn_seq_head_clear(&head);
     pn_snapshot_free(snapshot);
     return st;
 }
@@ -116,29 +122,35 @@ static pn_status read_state(int fd, const char *path, const pn_seq_head *head, p
     return PN_OK;
 }
 
-pn_status pn_seq_restore(const pn_model *model, pn_seq *seq, const char *path, int32_t *ids,
-                         pn_err *err)
+pn_status pn_seq_restore_fd(const pn_model *model, pn_seq *seq, int fd, const char *name,
+                            int32_t *ids, pn_err *err)
 {
-    PN_REQUIRE(model && seq && ids && path && seq->layout == &model->layout, err);
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return pn_fail(err, PN_ERR_IO, "%s: %s", path, strerror(errno));
     pn_seq_head head = { 0 };
     pn_seq made = { 0 };
     bool has_rec = false;
-    pn_status st = pn_seq_head_read(fd, path, &head, &has_rec, err);
+    pn_status st = pn_seq_head_read(fd, name, &head, &has_rec, err);
     if (st == PN_OK)
-        st = check_head(model, seq, path, &head, has_rec, err);
+        st = check_head(model, seq, name, &head, has_rec, err);
     if (st == PN_OK)
         st = pn_seq_init(&made, seq->layout, seq->kv_type, seq->n_ctx, seq->budget, err);
     if (st == PN_OK)
-        st = read_state(fd, path, &head, &made, err);
+        st = read_state(fd, name, &head, &made, err);
     if (st == PN_OK)
         st = pn_seq_fork(seq, &made, err);
     if (st == PN_OK)
         memcpy(ids, head.ids, head.n_tok * sizeof *ids);
     pn_seq_clear(&made);
     pn_seq_head_clear(&head);
+    return st;
+}
+
+pn_status pn_seq_restore(const pn_model *model, pn_seq *seq, const char *path, int32_t *ids,
+                         pn_err *err)
+{
+    PN_REQUIRE(model && seq && ids && path && seq->layout == &model->layout, err);
+    int fd;
+    PN_TRY(pn_fd_open(AT_FDCWD, path, 0, &fd, err));
+    const pn_status st = pn_seq_restore_fd(model, seq, fd, path, ids, err);
     close(fd);
     return st;
 }
