@@ -6,6 +6,7 @@
 #include "server/http.h"
 #include "server/metrics.h"
 #include "server/server.h"
+#include "server/slots.h"
 #include "server/worker.h"
 
 #include <pthread.h>
@@ -25,6 +26,7 @@ struct pn_server {
     pn_worker *reader, *worker; /* the engine's; both NULL while loading */
     pn_engine *engine;
     int n_ctx; /* of a sequence */
+    pn_slots *slots;
 
     /* The loop's thread. */
     pn_stage stage;
@@ -40,6 +42,9 @@ struct pn_server {
 
 /* Takes over the call of a route: reads, generates, answers, frees itself. */
 void pn_exchange_begin(pn_server *s, const pn_route *route, pn_http_call *call, const char *rest);
+/* The same for a request of this process; takes over body. False: memory is short. */
+bool pn_exchange_begin_inside(pn_server *s, const pn_route *route, const char *path, pn_buf *body,
+                              pn_answer_fn *on_answer, void *ctx);
 /* Every so often, on the loop's thread: pings, what memory was short for before. */
 void pn_exchange_tick(pn_exchange *ex, double now_s);
 pn_exchange *pn_exchange_next(const pn_exchange *ex);

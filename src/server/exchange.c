@@ -19,6 +19,7 @@
 enum {
     QUEUED_MAX = 256 << 10, /* bytes that a slow client may have before it; then its text waits */
     QUEUED_LOW = 64 << 10,
+    CLIENT_LEFT = 499, /* nginx's word */
     RETRY_S = 2
 };
 
@@ -197,44 +198,78 @@ static bool failure(pn_exchange *ex, pn_problem *p)
     }
     for (int i = 0; i < ex->ask.n_choices; i++)
         if (ex->reply.choices[i].status != PN_OK) {
+            *p = ex->refusal;
             p->err = ex->reply.choices[i].err;
             return true;
         }
     return false;
 }
 
-/* All choices are done: the rest of the answer, or why there is none. */
-static int finish_call(pn_exchange *ex)
+/* Answers with a problem, before anything was sent. */
+static void refuse(pn_exchange *ex, const pn_problem *p)
 {
     const pn_wire *const w = ex->route->wire;
     pn_http_call *const call = ex->call;
-    pn_problem p;
-    const bool has_failed = failure(ex, &p);
-    if (has_failed && !pn_http_has_begun(call)) {
-        ex->call = NULL;
-        pn_server_refuse(ex->s, w, call, &p);
-        return pn_problem_status(&p);
+    ex->call = NULL;
+    if (call) {
+        pn_server_refuse(ex->s, w, call, p);
+    } else if (ex->on_answer) {
+        ex->out.len = 0;
+        w->problem(p, &ex->out);
+        ex->on_answer(ex->answer_ctx, pn_problem_status(p), pn_buf_span(&ex->out));
     }
-    if (has_failed && ex->ask.is_streamed && w->fail)
-        w->fail(&ex->reply, &p, &ex->out);
-    else if (has_failed)
-        w->problem(&p, &ex->out);
+}
+
+/* Answers with a whole body. */
+static void answer(pn_exchange *ex, const char *type, pn_span body)
+{
+    pn_http_call *const call = ex->call;
+    ex->call = NULL;
+    pn_metrics_status(&ex->s->metrics, 200);
+    if (call)
+        pn_http_reply(call, 200, type, body);
+    else if (ex->on_answer)
+        ex->on_answer(ex->answer_ctx, 200, body);
+}
+
+/* The same behind what was sent already. */
+static void end_stream(pn_exchange *ex, const pn_problem *p)
+{
+    const pn_wire *const w = ex->route->wire;
+    if (p && ex->ask.is_streamed && w->fail)
+        w->fail(&ex->reply, p, &ex->out);
+    else if (p)
+        w->problem(p, &ex->out);
     else if (ex->ask.is_streamed)
         w->close(&ex->reply, &ex->out);
     else
         w->whole(&ex->reply, &ex->out);
-    if (!pn_http_has_begun(call) && pn_buf_ok(&ex->out)) {
-        ex->n_sent += ex->out.len;
-        pn_http_reply(call, 200, "application/json", pn_buf_span(&ex->out));
-    } else {
-        flush(ex);
-        if (ex->call)
-            pn_http_end(call);
-    }
+    flush(ex);
+    if (ex->call)
+        pn_http_end(ex->call);
     ex->call = NULL;
-    const int status = has_failed ? pn_problem_status(&p) : 200;
-    pn_metrics_status(&ex->s->metrics, status);
-    return status;
+    pn_metrics_status(&ex->s->metrics, p ? pn_problem_status(p) : 200);
+}
+
+/* All choices are done: the rest of the answer, or why there is none. Returns the status. */
+static int end_answer(pn_exchange *ex)
+{
+    pn_problem p;
+    const bool has_failed = failure(ex, &p), has_reader = ex->call || ex->on_answer;
+    if (ex->call && pn_http_has_begun(ex->call)) {
+        end_stream(ex, has_failed ? &p : NULL);
+    } else if (has_failed) {
+        refuse(ex, &p);
+    } else {
+        ex->route->wire->whole(&ex->reply, &ex->out);
+        if (!pn_buf_ok(&ex->out)) {
+            pn_fail(&p.err, PN_ERR_NOMEM, "no memory for the answer");
+            refuse(ex, &p);
+            return pn_problem_status(&p);
+        }
+        answer(ex, "application/json", pn_buf_span(&ex->out));
+    }
+    return !has_reader ? CLIENT_LEFT : has_failed ? pn_problem_status(&p) : 200;
 }
 
 static void log_end(pn_exchange *ex, int status)
@@ -284,8 +319,7 @@ static void count_end(pn_exchange *ex)
 
 static void finish(pn_exchange *ex)
 {
-    const int status = ex->call ? finish_call(ex) : 499; /* nginx's word for a client that left */
-    log_end(ex, status);
+    log_end(ex, end_answer(ex));
     count_end(ex);
     ex->s->n_asked--;
     leave_loop(ex);
@@ -371,11 +405,13 @@ static void generate(pn_exchange *ex)
     const pn_wire *const w = ex->route->wire;
     pn_problem p = { 0 };
     if (is_too_much(s, &p) || start_reply(ex, &p.err) != PN_OK) {
-        pn_server_refuse(s, w, ex->call, &p);
+        refuse(ex, &p);
         drop(ex);
         return;
     }
-    pn_http_set_header(ex->call, "X-Request-Id", ex->reply.id);
+    if (ex->call)
+        pn_http_set_header(ex->call, "X-Request-Id", ex->reply.id);
+    ex->ask.is_streamed = ex->ask.is_streamed && ex->call;
     if (ex->ask.is_streamed) {
         pn_http_begin(ex->call, 200, w->stream_type);
         if (w->open)
@@ -391,17 +427,15 @@ static void generate(pn_exchange *ex)
 static void after_read(void *ctx)
 {
     pn_exchange *const ex = ctx;
-    if (!ex->call || !ex->s->worker) {
+    if (!(ex->call || ex->on_answer) || !ex->s->worker) {
         drop(ex);
     } else if (ex->status != PN_OK) {
-        pn_server_refuse(ex->s, ex->route->wire, ex->call, &ex->problem);
+        refuse(ex, &ex->problem);
         drop(ex);
     } else if (ex->route->ask) {
         generate(ex);
     } else {
-        pn_metrics_status(&ex->s->metrics, 200);
-        pn_http_reply(ex->call, 200, ex->route->type ? ex->route->type : "application/json",
-                      pn_buf_span(&ex->body));
+        answer(ex, ex->route->type ? ex->route->type : "application/json", pn_buf_span(&ex->body));
         drop(ex);
     }
 }
@@ -443,34 +477,66 @@ static char *copy(const char *text)
     return pn_strndup(text, strlen(text));
 }
 
-void pn_exchange_begin(pn_server *s, const pn_route *route, pn_http_call *call, const char *rest)
+/* On its way to the reader; NULL: memory is short. */
+static pn_exchange *make(pn_server *s, const pn_route *route, const char *path, const char *query,
+                         const char *rest)
 {
     pn_exchange *const ex = pn_calloc(1, sizeof *ex);
-    pn_problem p = { 0 };
-    if (ex) {
-        *ex = (pn_exchange){ .s = s, .route = route, .call = call, .arrived_s = pn_now_s() };
-        ex->sent_s = ex->arrived_s;
-        pthread_mutex_init(&ex->lock, NULL);
-        pn_feed_init(&ex->feed);
-        ex->path = copy(pn_http_path(call));
-        ex->query = copy(pn_http_query(call));
-        ex->rest = copy(rest);
-    }
-    if (!ex || !ex->path || !ex->query || !ex->rest || !pn_http_take_body(call, &ex->body)) {
+    if (!ex)
+        return NULL;
+    *ex = (pn_exchange){ .s = s, .route = route, .arrived_s = pn_now_s() };
+    ex->sent_s = ex->arrived_s;
+    pthread_mutex_init(&ex->lock, NULL);
+    pn_feed_init(&ex->feed);
+    ex->path = copy(path);
+    ex->query = copy(query);
+    ex->rest = copy(rest);
+    if (ex->path && ex->query && ex->rest)
+        return ex;
+    pn_exchange_delete(ex);
+    return NULL;
+}
+
+static void post(pn_exchange *ex)
+{
+    pn_server *const s = ex->s;
+    ex->next = s->exchanges;
+    ex->prev = &s->exchanges;
+    if (ex->next)
+        ex->next->prev = &ex->next;
+    s->exchanges = ex;
+    ex->job = (pn_worker_job){ .fn = run_read, .ctx = ex };
+    pn_worker_post(s->reader, &ex->job);
+}
+
+void pn_exchange_begin(pn_server *s, const pn_route *route, pn_http_call *call, const char *rest)
+{
+    pn_exchange *const ex = make(s, route, pn_http_path(call), pn_http_query(call), rest);
+    if (!ex || !pn_http_take_body(call, &ex->body)) {
+        pn_problem p = { 0 };
         pn_fail(&p.err, PN_ERR_NOMEM, "no memory for a request");
         pn_server_refuse(s, route->wire, call, &p);
         if (ex)
             pn_exchange_delete(ex);
         return;
     }
-    ex->next = s->exchanges;
-    ex->prev = &s->exchanges;
-    if (ex->next)
-        ex->next->prev = &ex->next;
-    s->exchanges = ex;
+    ex->call = call;
     pn_http_on_gone(call, on_gone, ex);
-    ex->job = (pn_worker_job){ .fn = run_read, .ctx = ex };
-    pn_worker_post(s->reader, &ex->job);
+    post(ex);
+}
+
+bool pn_exchange_begin_inside(pn_server *s, const pn_route *route, const char *path, pn_buf *body,
+                              pn_answer_fn *on_answer, void *ctx)
+{
+    pn_exchange *const ex = make(s, route, path, "", "");
+    if (!ex)
+        return false;
+    ex->body = *body;
+    *body = (pn_buf){ 0 };
+    ex->on_answer = on_answer;
+    ex->answer_ctx = ctx;
+    post(ex);
+    return true;
 }
 
 void pn_exchange_tick(pn_exchange *ex, double now_s)

@@ -13,6 +13,7 @@ typedef struct pn_choice {
     pn_parse *parse;     /* the loop's */
     double told_s;       /* the engine's: progress, when last */
     bool has_token;      /* the engine's */
+    bool has_slot;       /* the engine's: the ask's, until the exchange is freed */
     bool is_enough;      /* the loop's: nothing behind this counts */
 } pn_choice;
 
@@ -30,10 +31,13 @@ struct pn_exchange {
     pn_buf body; /* raw, then an instant answer */
     pn_ask ask;
     pn_problem problem;
-    pn_status status; /* of reading */
+    pn_status status;   /* of reading */
+    pn_problem refusal; /* why the engine's thread did not take it; told by the feed */
 
     /* The loop's. */
-    pn_http_call *call; /* NULL: over or gone */
+    pn_http_call *call;      /* NULL: over, gone or from inside */
+    pn_answer_fn *on_answer; /* of one from inside */
+    void *answer_ctx;
     const char *why_cut;
     bool is_asked;    /* the engine has it */
     bool waits_drain; /* for the client to take what is queued */

@@ -1,5 +1,6 @@
 /* The engine's side of an exchange: submits the choices, tells the loop what they say. */
 #include "server/exchange.h"
+#include "server/slots.h"
 
 #include "base/clock.h"
 
@@ -89,6 +90,12 @@ static bool is_cut(pn_exchange *ex)
     return cut;
 }
 
+/* The first of the answers continues the slot that was asked for. */
+static bool takes_slot(const pn_choice *c)
+{
+    return c->i == 0 && c->ex->ask.id_slot >= 0;
+}
+
 static void submit(pn_choice *c)
 {
     pn_exchange *const ex = c->ex;
@@ -109,19 +116,22 @@ static void submit(pn_choice *c)
     o.gen.on_text = on_text;
     o.gen.progress = on_progress;
     o.gen.ctx = c;
-    pn_err err = { 0 };
+    pn_problem *const why = &ex->refusal;
     pn_gen_result none = { .finish = PN_FINISH_CALLER, .n_prompt = (int)a->prompt.ids.len };
     pn_request *request = NULL;
     pn_status st = PN_OK;
-    if (!is_cut(ex))
-        st = pn_engine_submit(ex->s->engine, &o, &request, &err);
+    if (!is_cut(ex) && takes_slot(c))
+        st = pn_slots_take(ex->s->slots, a->id_slot, &o.session, why);
+    c->has_slot = o.session != NULL;
+    if (!is_cut(ex) && st == PN_OK)
+        st = pn_engine_submit(ex->s->engine, &o, &request, &why->err);
     pthread_mutex_lock(&ex->lock);
     c->request = request;
     if (request && ex->is_cut) /* meanwhile */
         pn_request_cancel(request);
     pthread_mutex_unlock(&ex->lock);
     if (!request)
-        end_choice(c, st, &err, &none);
+        end_choice(c, st, &why->err, &none);
 }
 
 static void submit_others(pn_exchange *ex)
@@ -143,6 +153,8 @@ static void run_free(void *ctx)
     pn_exchange *const ex = ctx;
     for (int i = 0; i < PN_ASK_MAX_CHOICES; i++)
         pn_request_free(ex->choices[i].request);
+    if (ex->choices[0].has_slot)
+        pn_slots_give(ex->s->slots, ex->ask.id_slot);
     pn_exchange_delete(ex);
 }
 

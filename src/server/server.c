@@ -78,14 +78,14 @@ static bool is_path(const char *pattern, const char *path, pn_span *rest)
     return !memchr(rest->ptr, '/', rest->len);
 }
 
-/* The route of a call. NULL: *status is 404, or 405 where the path has another method; *wire: the
+/* The route of a request. NULL: *status is 404, or 405 where the path has another method; *wire: the
  * protocol of the path, for the shape of the error. */
-static const pn_route *find_route(const pn_http_call *call, pn_span *rest, const pn_wire **wire,
-                                  int *status)
+static const pn_route *find_route(const char *method, const char *path, pn_span *rest,
+                                  const pn_wire **wire, int *status)
 {
-    const char *const path = pn_http_path(call), *method = pn_http_method(call);
     if (strcmp(method, "HEAD") == 0)
         method = "GET";
+    *rest = (pn_span){ "", 0 };
     *status = 404;
     *wire = &pn_core_wire;
     for (const pn_route *const *list = route_lists(); *list; list++)
@@ -146,6 +146,12 @@ static void answer_now(pn_server *s, const pn_route *route, pn_http_call *call, 
     pn_buf_free(&out);
 }
 
+static void no_route(pn_problem *p, int status, const char *path)
+{
+    pn_problem_fail(p, status, status == 404 ? "not_found" : "method_not_allowed",
+                    status == 404 ? "there is no %s here" : "%s does not take this method", path);
+}
+
 static void on_call(void *ctx, pn_http_call *call)
 {
     pn_server *const s = ctx;
@@ -153,11 +159,10 @@ static void on_call(void *ctx, pn_http_call *call)
     pn_span rest;
     const pn_wire *wire;
     int status;
-    const pn_route *const route = find_route(call, &rest, &wire, &status);
+    const pn_route *const route =
+        find_route(pn_http_method(call), pn_http_path(call), &rest, &wire, &status);
     if (!route) {
-        pn_problem_fail(&p, status, status == 404 ? "not_found" : "method_not_allowed",
-                        status == 404 ? "there is no %s here" : "%s does not take this method",
-                        pn_http_path(call));
+        no_route(&p, status, pn_http_path(call));
         pn_server_refuse(s, wire, call, &p);
         return;
     }
@@ -177,6 +182,32 @@ static void on_call(void *ctx, pn_http_call *call)
         pn_exchange_begin(s, route, call, name);
     }
     pn_free(name);
+}
+
+void pn_server_submit(pn_server *s, const char *path, pn_buf *body, pn_answer_fn *on_answer,
+                      void *ctx)
+{
+    pn_problem p = { 0 };
+    pn_span rest;
+    const pn_wire *wire;
+    int status;
+    const pn_route *const route = find_route("POST", path, &rest, &wire, &status);
+    if (!route || route->is_instant || rest.len)
+        no_route(&p, route ? 404 : status, path);
+    else if (pn_exchange_begin_inside(s, route, path, body, on_answer, ctx))
+        return;
+    else
+        pn_fail(&p.err, PN_ERR_NOMEM, "no memory for a request");
+    pn_buf text = { 0 };
+    wire->problem(&p, &text);
+    on_answer(ctx, pn_problem_status(&p), pn_buf_span(&text));
+    pn_buf_free(&text);
+    pn_buf_free(body);
+}
+
+bool pn_server_post(pn_server *s, void (*fn)(void *ctx), void *ctx)
+{
+    return pn_http_post(s->http, fn, ctx);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -232,6 +263,8 @@ pn_status pn_server_ready(pn_server *s, pn_engine *engine, int n_ctx, pn_err *er
     s->engine = engine;
     s->n_ctx = n_ctx;
     publish(s);
+    const pn_state_opts state = { .n_ctx = n_ctx, .kv_type = s->opts.kv_type };
+    PN_TRY(pn_slots_new(engine, &state, s->opts.slot_dir, &s->slots, err));
     PN_TRY(pn_worker_new("pn-reader", NULL, NULL, &s->reader, err));
     PN_TRY(pn_worker_new("pn-engine", run_engine, s, &s->worker, err));
     if (!pn_http_post(s->http, start_serving, s))
@@ -295,6 +328,7 @@ void pn_server_free(pn_server *s)
     pn_http_free(s->http); /* runs what was posted, tells what is open that it is gone */
     while (s->exchanges)
         pn_exchange_free(s->exchanges);
+    pn_slots_free(s->slots);
     pthread_mutex_destroy(&s->lock);
     pn_free(s);
 }
@@ -334,4 +368,9 @@ bool pn_server_cancel(pn_server *s, const char *id)
 int pn_server_n_ctx(const pn_server *s)
 {
     return s->n_ctx;
+}
+
+pn_slots *pn_server_slots(const pn_server *s)
+{
+    return s->slots;
 }

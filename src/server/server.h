@@ -61,6 +61,16 @@ void pn_server_stop(pn_server *s);
 void pn_server_free(pn_server *s); /* takes NULL */
 int pn_server_port(const pn_server *s);
 
+/* Requests of this process, without HTTP: on_answer is called once with the status and the body
+ * that a client would have got, whole. */
+typedef void pn_answer_fn(void *ctx, int status, pn_span body);
+/* Has a POST to path answered; takes over body. Where there is no such route, or no memory,
+ * on_answer is called at once. The loop's thread. */
+void pn_server_submit(pn_server *s, const char *path, pn_buf *body, pn_answer_fn *on_answer,
+                      void *ctx);
+/* Has fn(ctx) run on the loop's thread. Any thread. */
+bool pn_server_post(pn_server *s, void (*fn)(void *ctx), void *ctx);
+
 /* --- for routes ------------------------------------------------------------------------------- */
 
 const pn_server_opts *pn_server_get_opts(const pn_server *s);
