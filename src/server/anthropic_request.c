@@ -307,12 +307,7 @@ static pn_status read_tool_choice(const pn_jat *choice, pn_canon *c, pn_err *err
     if (pn_json_is_str(type.v, "tool")) {
         pn_span s;
         PN_TRY(pn_jat_str(&name, &s, err));
-        pn_jw_begin_obj(&c->w, "tool_choice");
-        pn_jw_str(&c->w, "type", "function");
-        pn_jw_begin_obj(&c->w, "function");
-        pn_jw_span(&c->w, "name", s);
-        pn_jw_end_obj(&c->w);
-        pn_jw_end_obj(&c->w);
+        pn_canon_choose(c, s);
         return PN_OK;
     }
     static const char *const words[][2] = { { "auto", "auto" },

@@ -133,6 +133,16 @@ void pn_canon_function(pn_canon *c, pn_span name, pn_span description, const pn_
     pn_jw_end_obj(w);
 }
 
+void pn_canon_choose(pn_canon *c, pn_span name)
+{
+    pn_jw_begin_obj(&c->w, "tool_choice");
+    pn_jw_str(&c->w, "type", "function");
+    pn_jw_begin_obj(&c->w, "function");
+    pn_jw_span(&c->w, "name", name);
+    pn_jw_end_obj(&c->w);
+    pn_jw_end_obj(&c->w);
+}
+
 pn_status pn_canon_end(pn_canon *c, pn_json **chat, pn_err *err)
 {
     pn_jw_end_obj(&c->w);

@@ -42,6 +42,9 @@ void pn_canon_copy(pn_canon *c, const pn_json *body, const char *const *keys);
 /* One function of "tools". schema: an object, or NULL for none. */
 void pn_canon_function(pn_canon *c, pn_span name, pn_span description, const pn_json *schema);
 
+/* "tool_choice": the function of that name. */
+void pn_canon_choose(pn_canon *c, pn_span name);
+
 /* Closes the object and reads it. Errors: PN_ERR_NOMEM, PN_ERR_LIMIT (nested too deep). */
 pn_status pn_canon_end(pn_canon *c, pn_json **chat, pn_err *err);
 
