@@ -40,13 +40,29 @@ static pn_status refuse_stored(pn_server *s, pn_visit *v, pn_buf *out, pn_proble
     (void)out;
     return pn_problem_fail(p, 404, "response_not_found",
                            "responses are not stored here: keep the items of an answer and send "
-                           "them back as input; closing the connection cancels an answer");
+                           "them back as input");
 }
 
-#define STORED(verb, at)                                                                 \
-    {                                                                                    \
-        .method = verb, .path = at, .wire = &pn_responses_wire, .answer = refuse_stored, \
-        .is_instant = true                                                               \
+/* Ends an answer that is being written; its own connection then says so. */
+static pn_status cancel(pn_server *s, pn_visit *v, pn_buf *out, pn_problem *p)
+{
+    if (!pn_server_cancel(s, v->rest))
+        return pn_problem_fail(p, 404, "response_not_found",
+                               "no response with this id is being written");
+    pn_jw w = { .buf = out };
+    pn_jw_begin_obj(&w, NULL);
+    pn_jw_str(&w, "id", v->rest);
+    pn_jw_str(&w, "object", "response");
+    pn_jw_str(&w, "status", "cancelled");
+    pn_jw_begin_arr(&w, "output");
+    pn_jw_end_arr(&w);
+    pn_jw_end_obj(&w);
+    return PN_OK;
+}
+
+#define INSTANT(verb, at, fn)                                                                    \
+    {                                                                                            \
+        .method = verb, .path = at, .wire = &pn_responses_wire, .answer = fn, .is_instant = true \
     }
 
 const pn_route pn_routes_responses[] = {
@@ -55,9 +71,9 @@ const pn_route pn_routes_responses[] = {
       .path = "/v1/responses/input_tokens",
       .wire = &pn_responses_wire,
       .answer = count_tokens },
-    STORED("GET", "/v1/responses/*"),
-    STORED("DELETE", "/v1/responses/*"),
-    STORED("POST", "/v1/responses/*/cancel"),
-    STORED("GET", "/v1/responses/*/input_items"),
+    INSTANT("GET", "/v1/responses/*", refuse_stored),
+    INSTANT("DELETE", "/v1/responses/*", refuse_stored),
+    INSTANT("POST", "/v1/responses/*/cancel", cancel),
+    INSTANT("GET", "/v1/responses/*/input_items", refuse_stored),
     { 0 },
 };
