@@ -21,7 +21,7 @@ async function writeAnswer(chat, node, goesOn) {
   try {
     const line = lineTo(chat, node);
     const body = { ...requestFields(), messages: messagesOf(chat, goesOn ? line : line.slice(0, -1)) };
-    if (goesOn) Object.assign(body, { continue_final_message: true, add_generation_prompt: false });
+    if (goesOn) body.continue_final_message = true;
     for await (const chunk of await streamChat(body, run.abort.signal)) {
       takeChunk(run, chunk);
       node.changed = Date.now();

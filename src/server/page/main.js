@@ -47,6 +47,7 @@ const ACTIONS = {
   'forget-settings': forgetSettings,
   import: () => $('import-file').click(),
   'export-all': () => saveFile('pantheon-chats.json', exportChats([...chats.values()])),
+  cancel: () => $('ask').close(),
   'to-end': toEnd,
   stop: stopAnswer,
   think() {
@@ -108,9 +109,7 @@ window.onhashchange = () => {
 
 loadSettings();
 startSettings();
-showChat(newChat());
+for (const chat of await store.open(readAgain)) chats.set(chat.id, chat);
+showChat(chats.get(location.hash.slice(1)) ?? newChat());
 startInput();
 readModel();
-for (const chat of await store.open(readAgain)) chats.set(chat.id, chat);
-if (chats.has(location.hash.slice(1))) window.onhashchange();
-else showChats();

@@ -161,7 +161,7 @@ function endNotes(node) {
   const text = node.finish ? texts[node.finish] : 'The page was closed while this was written. What came is kept.';
   if (!text) return node.calls.length && isLast(node) ? [resultForm(node)] : [];
   const buttons = [];
-  if (node.content && !node.calls.length && isLast(node)) {
+  if (!isEmpty(node) && !node.calls.length && isLast(node)) {
     buttons.push(el('button', { type: 'button', onclick: () => goOn(node) }, 'Continue'));
   } else if (isLast(node)) {
     buttons.push(el('button', { type: 'button', onclick: () => regenerate(node) }, 'Try again'));

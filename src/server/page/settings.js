@@ -2,7 +2,7 @@
 
 const DEFAULTS = {
   system: '', temperature: null, top_p: null, top_k: null, min_p: null, presence_penalty: null, seed: null,
-  max_tokens: null, thinking_budget: null, tools: '', api_key: '', theme: '', thinking: true,
+  max_tokens: null, thinking_budget: null, fields: '', api_key: '', theme: '', thinking: true,
 };
 const SAMPLING = ['temperature', 'top_p', 'top_k', 'min_p', 'presence_penalty', 'seed', 'max_tokens'];
 const SETTINGS_KEY = 'pantheon-settings';
@@ -36,18 +36,17 @@ function showSettings() {
   $('think').setAttribute('aria-pressed', settings.thinking);
 }
 
-/* The functions a model may call, or null; throws an Error for the user. */
-function parseTools(text) {
-  if (!text.trim()) return null;
-  let tools;
+/* What the user adds to requests; throws an Error for the user. */
+function parseFields(text) {
+  if (!text.trim()) return {};
+  let fields;
   try {
-    tools = JSON.parse(text);
+    fields = JSON.parse(text);
   } catch (error) {
-    throw new Error('The tools are no JSON: ' + error.message);
+    throw new Error('The request’s fields are no JSON: ' + error.message);
   }
-  if (!Array.isArray(tools)) throw new Error('The tools are to be a JSON array.');
-  /* Functions without the wrapper are what people paste. */
-  return tools.map((t) => (t?.type === 'function' ? t : { type: 'function', function: t }));
+  if (!fields || typeof fields !== 'object' || Array.isArray(fields)) throw new Error('The request’s fields are to be a JSON object.');
+  return fields;
 }
 
 /* The request's fields besides its messages. */
@@ -55,9 +54,7 @@ function requestFields() {
   const fields = { chat_template_kwargs: { enable_thinking: settings.thinking } };
   for (const key of SAMPLING) if (settings[key] !== null) fields[key] = settings[key];
   if (settings.thinking && settings.thinking_budget !== null) fields.thinking_budget = settings.thinking_budget;
-  const tools = parseTools(settings.tools);
-  if (tools) fields.tools = tools;
-  return fields;
+  return { ...fields, ...parseFields(settings.fields) };
 }
 
 function openSettings() {
@@ -72,9 +69,9 @@ function startSettings() {
   form.onchange = (event) => {
     const { name, type, value, validity } = event.target;
     let error = validity.valid ? '' : event.target.validationMessage;
-    if (name === 'tools') {
+    if (name === 'fields') {
       try {
-        parseTools(value);
+        parseFields(value);
       } catch (e) {
         error = e.message;
       }

@@ -81,7 +81,7 @@ async function readAgain(id) {
   if (!stored && known && !runOf(known)) chats.delete(id);
   else if (stored && known) mergeChat(known, stored);
   else if (stored) chats.set(id, stored);
-  if (current.id === id && known && !runOf(known)) {
+  if (current?.id === id && known && !runOf(known)) {
     if (stored) showChat(known);
     else openChat(newChat());
   }
