@@ -79,3 +79,14 @@ const char *pn_buf_cstr(pn_buf *b)
     b->len--;
     return b->ptr;
 }
+
+bool pn_span_begins(pn_span s, const char *cstr)
+{
+    const size_t n = strlen(cstr);
+    return s.len >= n && (!n || memcmp(s.ptr, cstr, n) == 0);
+}
+
+bool pn_span_is(pn_span s, const char *cstr)
+{
+    return s.len == strlen(cstr) && pn_span_begins(s, cstr);
+}

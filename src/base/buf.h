@@ -29,4 +29,8 @@ static inline pn_span pn_buf_span(const pn_buf *b)
     return (pn_span){ b->ptr, b->len };
 }
 
+/* Whether s is, or begins with, these bytes. */
+bool pn_span_is(pn_span s, const char *cstr);
+bool pn_span_begins(pn_span s, const char *cstr);
+
 #endif

@@ -179,6 +179,12 @@ pn_span pn_json_str(const pn_json *v)
     return (pn_span){ json_string_value(v), json_string_length(v) };
 }
 
+bool pn_json_is_str(const pn_json *v, const char *want)
+{
+    return v && json_is_string(v) && json_string_length(v) == strlen(want) &&
+           memcmp(json_string_value(v), want, strlen(want)) == 0;
+}
+
 int64_t pn_json_int(const pn_json *v)
 {
     PN_ASSERT(json_is_integer(v));

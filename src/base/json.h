@@ -48,6 +48,8 @@ size_t pn_json_len(const pn_json *v);
 const pn_json *pn_json_item(const pn_json *v, size_t i);
 /* The content, each only of a value of its type. A string may hold NUL bytes. */
 pn_span pn_json_str(const pn_json *v);
+/* Whether v is this string; v may be NULL. */
+bool pn_json_is_str(const pn_json *v, const char *want);
 int64_t pn_json_int(const pn_json *v);
 double pn_json_real(const pn_json *v); /* of an integer too */
 bool pn_json_bool(const pn_json *v);

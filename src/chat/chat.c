@@ -76,20 +76,15 @@ void pn_chat_truncate(pn_chat *c, size_t n_msg)
 
 /* --- from JSON -------------------------------------------------------------------------------- */
 
-static bool is_str(const pn_json *v, const char *want)
-{
-    return v && pn_json_type_of(v) == PN_JSON_STR && pn_json_str(v).len == strlen(want) &&
-           memcmp(pn_json_str(v).ptr, want, strlen(want)) == 0;
-}
-
 /* One part of a content array; texts are joined without anything between them. */
 static pn_status add_part(pn_chat *c, const pn_jat *part, pn_err *err)
 {
     PN_TRY(pn_jat_want(part, PN_JSON_OBJ, err));
     const pn_json *const type = pn_json_get(part->v, "type");
-    if (pn_json_get(part->v, "image") || pn_json_get(part->v, "image_url") || is_str(type, "image"))
+    if (pn_json_get(part->v, "image") || pn_json_get(part->v, "image_url") ||
+        pn_json_is_str(type, "image"))
         return pn_jat_fail(part, err, PN_ERR_UNSUPPORTED, "images are not supported, only text");
-    if (pn_json_get(part->v, "video") || is_str(type, "video"))
+    if (pn_json_get(part->v, "video") || pn_json_is_str(type, "video"))
         return pn_jat_fail(part, err, PN_ERR_UNSUPPORTED, "videos are not supported, only text");
     const pn_jat text = pn_jat_get(part, "text");
     pn_span s;

@@ -42,11 +42,6 @@ static pn_span strip_newlines(pn_span s, bool is_left)
     return s;
 }
 
-static bool starts_with(pn_span s, const char *with)
-{
-    return s.len >= strlen(with) && memcmp(s.ptr, with, strlen(with)) == 0;
-}
-
 static bool ends_with(pn_span s, const char *with)
 {
     const size_t n = strlen(with);
@@ -198,7 +193,7 @@ static pn_status find_query(const render *r, size_t *n, pn_err *err)
         if (c->msgs[i].role != PN_CHAT_USER)
             continue;
         const pn_span s = pn_chat_strip(in_pool(c, c->msgs[i].content));
-        if (!starts_with(s, "<tool_response>") || !ends_with(s, "</tool_response>")) {
+        if (!pn_span_begins(s, "<tool_response>") || !ends_with(s, "</tool_response>")) {
             *n = i + 1;
             return PN_OK;
         }

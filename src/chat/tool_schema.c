@@ -9,11 +9,6 @@ enum {
     SCHEMA_DEPTH = 16 /* of anyOf within anyOf; below that anything goes */
 };
 
-static bool is_word(pn_span s, const char *word)
-{
-    return s.len == strlen(word) && memcmp(s.ptr, word, s.len) == 0;
-}
-
 static bool is_named(const pn_json *v, pn_span name)
 {
     const pn_json *const n = pn_json_get(v, "name");
@@ -60,7 +55,7 @@ static unsigned type_bit(const pn_json *name)
         { "object", 1u << PN_JSON_OBJ },
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (pn_json_type_of(name) == PN_JSON_STR && is_word(pn_json_str(name), types[i].name))
+        if (pn_json_type_of(name) == PN_JSON_STR && pn_span_is(pn_json_str(name), types[i].name))
             return types[i].bits;
     return TYPES_ANY;
 }
@@ -124,10 +119,10 @@ void pn_param_put(const pn_json *schema, pn_span text, pn_buf *out)
 {
     const unsigned types = types_of(schema, 0);
     pn_span s = pn_chat_strip(text);
-    s = is_word(s, "None")    ? (pn_span){ "null", 4 }
-        : is_word(s, "True")  ? (pn_span){ "true", 4 }
-        : is_word(s, "False") ? (pn_span){ "false", 5 }
-                              : s;
+    s = pn_span_is(s, "None")    ? (pn_span){ "null", 4 }
+        : pn_span_is(s, "True")  ? (pn_span){ "true", 4 }
+        : pn_span_is(s, "False") ? (pn_span){ "false", 5 }
+                                 : s;
     pn_json *v = NULL;
     if (types != 1u << PN_JSON_STR && s.len &&
         pn_json_parse(s.ptr, s.len, "value", &v, NULL) == PN_OK && fits(v, types)) {

@@ -98,14 +98,9 @@ static pn_status do_system(talk *t, pn_span rest, pn_err *err)
     return pn_chat_add(&t->r->chat, PN_CHAT_SYSTEM, rest, NULL, err);
 }
 
-static bool is_word(pn_span s, const char *word)
-{
-    return s.len == strlen(word) && memcmp(s.ptr, word, s.len) == 0;
-}
-
 static pn_status do_think(talk *t, pn_span rest, pn_err *err)
 {
-    const bool on = is_word(rest, "on"), off = is_word(rest, "off");
+    const bool on = pn_span_is(rest, "on"), off = pn_span_is(rest, "off");
     if (rest.len && !on && !off)
         return pn_fail(err, PN_ERR_ARG, "/think takes on or off");
     t->r->thinks = on || (!off && !t->r->thinks);
@@ -294,7 +289,7 @@ static pn_status command(talk *t, pn_span line, pn_err *err)
     const pn_span name = { line.ptr, n };
     const pn_span rest = pn_chat_strip((pn_span){ line.ptr + n, line.len - n });
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (is_word(name, commands[i].name))
+        if (pn_span_is(name, commands[i].name))
             return commands[i].run(t, rest, err);
     do_help(t, rest, err);
     return pn_fail(err, PN_ERR_ARG, "%.*s is no command",

@@ -153,14 +153,6 @@ pn_status pn_canon_end(pn_canon *c, pn_json **chat, pn_err *err)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-bool pn_json_is_str(const pn_json *v, const char *want)
-{
-    if (!v || pn_json_type_of(v) != PN_JSON_STR)
-        return false;
-    const pn_span s = pn_json_str(v);
-    return s.len == strlen(want) && memcmp(s.ptr, want, s.len) == 0;
-}
-
 bool pn_json_has_str(const pn_json *obj, const char *key, const char *want)
 {
     return pn_json_is_str(pn_json_get(obj, key), want);

@@ -50,7 +50,6 @@ pn_status pn_canon_end(pn_canon *c, pn_json **chat, pn_err *err);
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-bool pn_json_is_str(const pn_json *v, const char *want);
 /* Whether the object's member `key` is the string want. */
 bool pn_json_has_str(const pn_json *obj, const char *key, const char *want);
 /* Appends text to out, on a line of its own. */
