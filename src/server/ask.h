@@ -54,6 +54,10 @@ pn_status pn_ask_read_text(pn_server *s, pn_span prompt, pn_ask *a, pn_problem *
 /* Appends a prompt as completions have it: a string, an array of token ids, of ids and strings, or
  * of one such array. */
 pn_status pn_ask_read_prompt(pn_server *s, const pn_jat *prompt, pn_prompt *out, pn_problem *p);
+/* Appends a prompt for what is missing between two texts (fill in the middle), which are plain.
+ * Errors: PN_ERR_UNSUPPORTED: the vocabulary has no tokens for it. */
+pn_status pn_ask_read_fim(pn_server *s, pn_span prefix, pn_span suffix, pn_prompt *out,
+                          pn_problem *p);
 
 /* A conversation in the chat form, as far as the template sees it: what `messages`, `tools` and
  * the wishes on thinking say, with the clients' ways made plain. */

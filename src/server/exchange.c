@@ -155,7 +155,7 @@ static void take_item(pn_exchange *ex, const pn_feed_item *item)
         break;
     case PN_FEED_TOKEN:
         if (r->first_token_s == 0)
-            r->first_token_s = pn_now_s() - ex->arrived_s;
+            r->first_token_s = r->now_s;
         r->choices[item->i_choice].result.n_generated++;
         if (w->token && (ex->ask.gen.wants_logprobs || ex->ask.wants_ids))
             w->token(r, item->i_choice, &item->token);
@@ -342,6 +342,7 @@ static void pump(pn_exchange *ex, bool was_told)
         return;
     }
     const bool is_whole = pn_feed_take(&ex->feed, was_told, &items, ends, n);
+    ex->reply.now_s = pn_now_s() - ex->arrived_s;
     pn_feed_item item;
     for (size_t at = 0; pn_feed_next(&items, &at, &item);)
         take_item(ex, &item);

@@ -33,7 +33,7 @@ typedef struct pn_reply {
     pn_reply_choice *choices; /* [ask->n_choices] */
     /* Sums over choices; the prompt counts once. */
     int n_prompt, n_cached, n_generated, n_thought;
-    double prefill_s, decode_s, first_token_s; /* from the request's arrival */
+    double prefill_s, decode_s, first_token_s, now_s; /* from the request's arrival */
     void *extra; /* the wire's own state of a stream; freed by its free_extra */
 } pn_reply;
 
