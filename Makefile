@@ -32,6 +32,7 @@ ALL_CFLAGS  = $(BASE) $(FLAGS_$(BUILD)) $(CFLAGS)
 ALL_LDFLAGS = $(FLAGS_$(BUILD)) -pthread $(LDFLAGS)
 LDLIBS := -ljansson -lutf8proc -lm
 CLI_LDLIBS := -ledit
+SERVER_LDLIBS := -Wl,--as-needed -levent -levent_openssl -lssl -lcrypto -Wl,--no-as-needed
 
 # A folder of kernels/ is one instruction set level; its flags are used nowhere else.
 ISA_avx2    := -mavx2 -mfma -mf16c -mbmi2
@@ -101,7 +102,7 @@ $(PAGE).o: ALL_CFLAGS += -Wa,-I$(O)/src/server/page
 $(BIN): $(CLI_OBJ) $(SERVER) $(LIB)
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) $(CLI_LDLIBS) -o $@
+	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(SERVER_LDLIBS) $(LDLIBS) $(CLI_LDLIBS) -o $@
 
 clean:
 	rm -rf build
@@ -141,7 +142,7 @@ SHORT := unit/test_base unit/test_gguf unit/test_json unit/test_chat unit/test_s
 $(O)/tests/%.o: ALL_CFLAGS += -Itests
 $(O)/tests/%: $(O)/tests/%.o $(TEST_HELP) $(SERVER) $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(SERVER) $(LIB) -lcmocka $(LDLIBS) -o $@
+	$(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(SERVER) $(LIB) -lcmocka $(SERVER_LDLIBS) $(LDLIBS) -o $@
 $(O)/tests/unit/test_options: $(O)/src/cli/options.o
 # These count allocations and writes, hold them up or make them fail.
 wrap = $(foreach f,$(1),-Wl,--wrap=$(f))
@@ -155,9 +156,9 @@ $(LOGITS_DIGEST): $(O)/tests/golden/logits_digest.o
 $(KERNEL_TEST) $(LOGITS_DIGEST): $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(LIB) -lm -o $@
-$(O)/tests/fuzz/replay_%: $(O)/tests/fuzz/fuzz_%.o $(O)/tests/fuzz/replay.o $(LIB)
+$(O)/tests/fuzz/replay_%: $(O)/tests/fuzz/fuzz_%.o $(O)/tests/fuzz/replay.o $(SERVER) $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(LDLIBS) -o $@
+	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(SERVER_LDLIBS) $(LDLIBS) -o $@
 
 run_test = @if $(RUN) $(1) > $(1).log 2>&1; then echo "$(2): $$(tail -n 1 $(1).log)"; \
 	  else cat $(1).log; echo "$(2): FAILED; to repeat: $(RUN) $(1)"; exit 1; fi
@@ -223,9 +224,9 @@ fuzz-%: setup-fuzz
 	@mkdir -p build/fuzz/found/$*
 	build/fuzz/tests/fuzz/fuzz_$* -max_total_time=$(FUZZ_TIME) -timeout=10 -rss_limit_mb=2048 \
 	  -artifact_prefix=build/fuzz/$*- $(FUZZ_ARGS) build/fuzz/found/$* tests/fuzz/corpus/$*
-$(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(LIB)
+$(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(SERVER) $(LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(FLAGS_asan) -fsanitize=fuzzer -pthread $^ $(LDLIBS) -o $@
+	$(Q)$(CC) $(FLAGS_asan) -fsanitize=fuzzer -pthread $^ $(SERVER_LDLIBS) $(LDLIBS) -o $@
 
 # The long tests, hours: full products, all tests under the sanitizers, half an hour of each fuzz target.
 soak: setup-test setup-fuzz

@@ -12,6 +12,7 @@
 #include "server/http_guard.h"
 
 #define PN_HTTP_MAX_BODY         ((size_t)64 << 20) /* default; 262,144 tokens are 1 to 2 MB */
+#define PN_HTTP_MAX_BODY_LIMIT   ((size_t)1 << 30)  /* what may be asked for */
 #define PN_HTTP_MAX_CONNS        1024 /* default; the soft limit of open files on Debian */
 #define PN_HTTP_MAX_HEADER_BYTES ((size_t)32768) /* names and values of a request, else 431 */
 #define PN_HTTP_MAX_HEADERS      128             /* fields of a request, else 431 */
@@ -27,6 +28,7 @@ typedef struct pn_http_opts {
     const char *unix_path; /* also or only listen there, mode 0600; NULL: no */
     const char *cert_file, *key_file; /* PEM, both or neither: TLS on the TCP listener */
     size_t max_body;                  /* bytes of a request's body, else 413; 0: PN_HTTP_MAX_BODY */
+    size_t max_bodies;                /* of all requests that are there, else 503; 0: 4 max_body */
     int max_conns;                    /* 0: PN_HTTP_MAX_CONNS; what comes beyond waits */
     double header_s; /* from the first byte, or the connection, to the headers' end; 0: 10 */
     double body_s;   /* for a body, and one second more per 64 KiB that came; 0: 10 */
@@ -36,12 +38,9 @@ typedef struct pn_http_opts {
     /* A request that passed all checks. The call is the handler's until it is replied to, ended,
      * aborted or gone, now or later. */
     void (*on_call)(void *ctx, pn_http_call *call);
-    /* Writes the body of a refusal (400, 401, 403, 408, 413, 414, 431) in the protocol's own shape:
-     * an object of JSON. why is one sentence. NULL: pn_http_error_body. */
-    void (*refusal)(void *ctx, const pn_http_call *call, int status, const char *why, pn_buf *body);
     pn_log_fn *log; /* NULL: none */
     void *log_ctx;
-    void *ctx; /* of on_call and refusal */
+    void *ctx; /* of on_call */
 } pn_http_opts;
 
 /* Binds and listens; answers come once pn_http_run runs. Ignores SIGPIPE in the whole process.
@@ -96,8 +95,8 @@ const char *pn_http_method(const pn_http_call *call); /* "GET", "HEAD", "POST", 
  * %5C, %25, %3F and %23 stay, a control character is refused before. */
 const char *pn_http_path(const pn_http_call *call);
 const char *pn_http_query(const pn_http_call *call); /* as sent, without '?'; "" if none */
-/* The first value of a query's parameter, decoded; NULL if it is not there. */
-const char *pn_http_param(const pn_http_call *call, const char *name);
+/* Appends the first value of a query's parameter, decoded; false if it is not there. */
+bool pn_http_param(const pn_http_call *call, const char *name, pn_buf *value);
 /* Any case of the name; the first of several; NULL if it is not there. */
 const char *pn_http_header(const pn_http_call *call, const char *name);
 const char *pn_http_peer(const pn_http_call *call); /* address without port; "unix" */

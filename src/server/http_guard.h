@@ -25,15 +25,16 @@ pn_status pn_guard_new(const pn_guard_opts *opts, pn_guard **out, pn_err *err);
 void pn_guard_free(pn_guard *guard); /* takes NULL; keys are wiped */
 bool pn_guard_has_keys(const pn_guard *guard);
 
-/* NULL: the header is not there. */
+/* {NULL, 0}: the header is not there. */
 typedef struct pn_guard_request {
-    const char *method, *path;
-    const char *host;
-    const char *origin;
-    const char *authorization; /* "Bearer KEY" */
-    const char *x_api_key;     /* KEY */
-    bool asks_method;          /* has Access-Control-Request-Method: a preflight if OPTIONS */
-    bool is_local;             /* over the unix socket: no page can be its author, Host is free */
+    const char *path;
+    pn_span method;
+    pn_span host;
+    pn_span origin;
+    pn_span authorization; /* "Bearer KEY" */
+    pn_span x_api_key;     /* KEY */
+    bool asks_method;      /* has Access-Control-Request-Method: a preflight if OPTIONS */
+    bool is_local;         /* over the unix socket: no page can be its author, Host is free */
 } pn_guard_request;
 
 typedef struct pn_guard_verdict {
