@@ -8,14 +8,10 @@
 static pn_status read_ask(pn_server *s, pn_visit *v, pn_ask *a, pn_problem *p)
 {
     pn_json *chat;
-    PN_TRY(pn_anthropic_read(v->body, pn_server_get_opts(s)->keeps_nonce, &chat, &p->err));
+    PN_TRY(pn_anthropic_read(v->body, &chat, &p->err));
     a->body = v->body;
     v->body = NULL;
-    const pn_status status = pn_ask_read_chat(s, chat, a, p);
-    const pn_json *const model = pn_json_get(a->body, "model");
-    if (model && pn_json_type_of(model) == PN_JSON_STR)
-        a->model = pn_json_str(model);
-    return status;
+    return pn_ask_read_chat(s, chat, a, p);
 }
 
 /* The prompt's very tokens, also where they are more than the context holds. */

@@ -10,7 +10,7 @@
  *
  * Ownership: *chat is the caller's, for pn_ask_read_chat.
  * Errors:    PN_ERR_FORMAT naming the field (images are one), PN_ERR_LIMIT, PN_ERR_NOMEM. */
-pn_status pn_anthropic_read(const pn_json *body, bool keeps_nonce, pn_json **chat, pn_err *err);
+pn_status pn_anthropic_read(const pn_json *body, pn_json **chat, pn_err *err);
 
 extern const pn_wire pn_anthropic_wire;
 

@@ -276,13 +276,14 @@ static const char *error_type(int status)
     return status >= 400 && status < 500 ? "invalid_request_error" : "api_error";
 }
 
-/* Claude Code shortens a conversation when it reads these very words. */
+/* Claude Code shortens a conversation when it reads these very words. One token of the context is
+ * the answer's. */
 static void put_message(const pn_problem *p, pn_jw *w)
 {
     pn_buf text = { 0 };
     if (p->code && strcmp(p->code, "context_length_exceeded") == 0)
         pn_buf_addf(&text, "prompt is too long: %lld tokens > %lld maximum", (long long)p->n_prompt,
-                    (long long)p->n_ctx);
+                    (long long)p->n_ctx - 1);
     else
         pn_buf_adds(&text, p->err.msg);
     pn_jw_span(w, "message", pn_buf_span(&text));

@@ -5,24 +5,7 @@
 
 #include <string.h>
 
-static bool begins_with(pn_span s, const char *word)
-{
-    const size_t n = strlen(word);
-    return s.len >= n && memcmp(s.ptr, word, n) == 0;
-}
-
 /* --- text ------------------------------------------------------------------------------------- */
-
-/* Claude Code puts a value that is new with every request into the first line of its system prompt:
- * no prefix of the prompt would ever be known again. */
-static pn_span without_nonce(pn_span s)
-{
-    if (!begins_with(s, "x-anthropic-billing-header:"))
-        return s;
-    const char *const end = memchr(s.ptr, '\n', s.len);
-    const size_t n = end ? (size_t)(end + 1 - s.ptr) : s.len;
-    return (pn_span){ s.ptr + n, s.len - n };
-}
 
 static pn_status read_text_source(const pn_jat *source, pn_buf *out, pn_err *err)
 {
@@ -56,31 +39,28 @@ static pn_status read_text_block(const pn_jat *block, pn_buf *out, pn_err *err)
 }
 
 /* The system prompt: a string or blocks. */
-static pn_status read_system(const pn_jat *system, bool keeps_nonce, pn_canon *c, pn_err *err)
+static pn_status read_system(const pn_jat *system, pn_canon *c, pn_err *err)
 {
     if (!pn_jat_is_set(system))
         return PN_OK;
-    pn_buf text = { 0 }, block = { 0 };
+    if (pn_json_type_of(system->v) == PN_JSON_STR) {
+        if (pn_json_str(system->v).len)
+            pn_canon_message(c, "system", pn_json_str(system->v));
+        return PN_OK;
+    }
+    PN_TRY(pn_jat_want(system, PN_JSON_ARR, err));
+    pn_buf text = { 0 };
     pn_status status = PN_OK;
-    const bool is_str = pn_json_type_of(system->v) == PN_JSON_STR;
-    if (!is_str)
-        status = pn_jat_want(system, PN_JSON_ARR, err);
-    for (size_t i = 0; status == PN_OK && i < (is_str ? 1 : pn_json_len(system->v)); i++) {
-        const pn_jat at = is_str ? *system : pn_jat_item(system, i);
-        block.len = 0;
-        if (is_str)
-            pn_canon_join(&block, pn_json_str(system->v));
-        else if ((status = pn_jat_want(&at, PN_JSON_OBJ, err)) == PN_OK)
-            status = read_text_block(&at, &block, err);
-        const pn_span s = keeps_nonce ? pn_buf_span(&block) : without_nonce(pn_buf_span(&block));
-        if (s.len)
-            pn_canon_join(&text, s);
+    for (size_t i = 0; status == PN_OK && i < pn_json_len(system->v); i++) {
+        const pn_jat block = pn_jat_item(system, i);
+        status = pn_jat_want(&block, PN_JSON_OBJ, err);
+        if (status == PN_OK)
+            status = read_text_block(&block, &text, err);
     }
     if (status == PN_OK && text.len)
         pn_canon_message(c, "system", pn_buf_span(&text));
-    c->text.failed |= text.failed || block.failed;
+    c->text.failed |= text.failed;
     pn_buf_free(&text);
-    pn_buf_free(&block);
     return status;
 }
 
@@ -156,7 +136,7 @@ static pn_status read_user_block(user_turn *u, const pn_jat *block, pn_err *err)
     /* A note of Claude Code's behind a result is part of it: as a message of the user's it would be
      * a new query, and the template would drop the thoughts of the work so far. */
     if (u->has_result && text && pn_json_type_of(text) == PN_JSON_STR &&
-        begins_with(pn_json_str(text), "<system-reminder>"))
+        pn_span_begins(pn_json_str(text), "<system-reminder>"))
         return read_text_block(block, &u->result, err);
     end_result(u);
     return read_text_block(block, &u->text, err);
@@ -406,7 +386,7 @@ static pn_status read_limits(const pn_jat *root, pn_canon *c, pn_err *err)
     return PN_OK;
 }
 
-static pn_status read_request(const pn_jat *root, bool keeps_nonce, pn_canon *c, pn_err *err)
+static pn_status read_request(const pn_jat *root, pn_canon *c, pn_err *err)
 {
     static const char *const same[] = { "model", "stream", "temperature", "top_p", "top_k", NULL };
     static const char *const ours[] = { "chat_template_kwargs", "min_p",   "seed",
@@ -414,7 +394,7 @@ static pn_status read_request(const pn_jat *root, bool keeps_nonce, pn_canon *c,
     PN_TRY(pn_jat_want(root, PN_JSON_OBJ, err));
     const pn_jat system = pn_jat_get(root, "system"), messages = pn_jat_get(root, "messages");
     const pn_jat tools = pn_jat_get(root, "tools"), choice = pn_jat_get(root, "tool_choice");
-    PN_TRY(read_system(&system, keeps_nonce, c, err));
+    PN_TRY(read_system(&system, c, err));
     PN_TRY(pn_jat_want(&messages, PN_JSON_ARR, err));
     for (size_t i = 0; i < pn_json_len(messages.v); i++) {
         const pn_jat message = pn_jat_item(&messages, i);
@@ -435,12 +415,12 @@ static pn_status read_request(const pn_jat *root, bool keeps_nonce, pn_canon *c,
     return PN_OK;
 }
 
-pn_status pn_anthropic_read(const pn_json *body, bool keeps_nonce, pn_json **chat, pn_err *err)
+pn_status pn_anthropic_read(const pn_json *body, pn_json **chat, pn_err *err)
 {
     const pn_jat root = pn_jat_root(body);
     pn_canon c;
     pn_canon_begin(&c);
-    pn_status status = read_request(&root, keeps_nonce, &c, err);
+    pn_status status = read_request(&root, &c, err);
     if (status == PN_OK)
         status = pn_canon_end(&c, chat, err);
     pn_canon_free(&c);

@@ -2,6 +2,8 @@
  * whole. */
 #include "server/responses_items.h"
 
+#include "server/openai_wire.h"
+
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -379,32 +381,6 @@ static void free_stream(pn_reply *r)
     r->extra = r->ask->extra = NULL;
 }
 
-/* --- errors ----------------------------------------------------------------------------------- */
-
-static void put_problem(const pn_problem *p, pn_buf *out)
-{
-    const int status = pn_problem_status(p);
-    pn_jw w = { .buf = out };
-    pn_jw_begin_obj(&w, NULL);
-    pn_jw_begin_obj(&w, "error");
-    pn_jw_str(&w, "message", p->err.msg);
-    pn_jw_str(&w, "type",
-              status == 401   ? "authentication_error"
-              : status == 429 ? "rate_limit_error"
-              : status < 500  ? "invalid_request_error"
-                              : "server_error");
-    if (p->param[0])
-        pn_jw_str(&w, "param", p->param);
-    else
-        pn_jw_null(&w, "param");
-    if (p->code)
-        pn_jw_str(&w, "code", p->code);
-    else
-        pn_jw_null(&w, "code");
-    pn_jw_end_obj(&w);
-    pn_jw_end_obj(&w);
-}
-
 const pn_wire pn_responses_wire = {
     .id_prefix = "resp_",
     .call_prefix = "call_",
@@ -415,6 +391,6 @@ const pn_wire pn_responses_wire = {
     .fail = fail_stream,
     .ping = ping,
     .whole = put_whole,
-    .problem = put_problem,
+    .problem = pn_openai_problem,
     .free_extra = free_stream,
 };
