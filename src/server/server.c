@@ -58,7 +58,8 @@ void pn_server_on_engine(pn_server *s, void (*fn)(pn_engine *engine, void *ctx),
 
 static const pn_route *const *route_lists(void)
 {
-    static const pn_route *const lists[] = { pn_routes_core, pn_routes_openai, NULL };
+    static const pn_route *const lists[] = { pn_routes_core, pn_routes_openai, pn_routes_responses,
+                                             pn_routes_anthropic, NULL };
     return lists;
 }
 
