@@ -80,7 +80,7 @@ async function* eventsOf(response) {
 const streamChat = (body, signal) => call('v1/chat/completions', {
   method: 'POST',
   signal,
-  body: JSON.stringify({ model: model.name, stream: true, stream_options: { include_usage: true }, return_progress: true, ...body }),
+  body: JSON.stringify({ model: model.name || undefined, stream: true, stream_options: { include_usage: true }, return_progress: true, ...body }),
 }).then(eventsOf);
 
 const stopThinking = (id) => call(`v1/chat/completions/${encodeURIComponent(id)}/stop_thinking`, { method: 'POST', body: '{}' });

@@ -97,6 +97,8 @@ $('import-file').onchange = async (event) => {
   if (file) await importFile(file);
   event.target.value = '';
 };
+/* The server may have another model by now. */
+document.onvisibilitychange = () => document.hidden || readModel();
 window.onpagehide = () => {
   for (const run of running.values()) store.flush(run.chat);
 };
