@@ -89,10 +89,9 @@ const stopThinking = (id) => call(`v1/chat/completions/${encodeURIComponent(id)}
 async function readModel() {
   clearTimeout(readModel.timer);
   try {
-    const list = await (await call('v1/models')).json();
-    const props = await (await call('props')).json();
-    model.name = String(list.data[0].id);
-    model.n_ctx = Number(props.default_generation_settings?.n_ctx ?? props.n_ctx) || 0;
+    const [first] = (await (await call('v1/models')).json()).data;
+    model.name = String(first.id);
+    model.n_ctx = Number(first.max_model_len) || 0;
     showModel(model.name);
   } catch (error) {
     showModel(error.message, error.kind);
