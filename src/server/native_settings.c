@@ -2,6 +2,7 @@
 
 void pn_native_put_settings(pn_jw *w, const char *key, const pn_gen_opts *gen)
 {
+    static const char *const samplers[] = { "penalties", "temperature", "top_k", "top_p", "min_p" };
     const pn_sampler_opts *const s = &gen->sampler;
     pn_jw_begin_obj(w, key);
     pn_jw_uint(w, "seed", s->seed);
@@ -18,5 +19,9 @@ void pn_native_put_settings(pn_jw *w, const char *key, const pn_gen_opts *gen)
     pn_jw_int(w, "n_predict", gen->n_predict);
     pn_jw_bool(w, "ignore_eos", gen->ignore_eos);
     pn_jw_int(w, "n_probs", gen->wants_logprobs ? gen->n_top_logprobs : 0);
+    pn_jw_begin_arr(w, "samplers");
+    for (size_t i = 0; i < sizeof samplers / sizeof *samplers; i++)
+        pn_jw_str(w, NULL, samplers[i]);
+    pn_jw_end_arr(w);
     pn_jw_end_obj(w);
 }

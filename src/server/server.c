@@ -58,8 +58,13 @@ void pn_server_on_engine(pn_server *s, void (*fn)(pn_engine *engine, void *ctx),
 
 static const pn_route *const *route_lists(void)
 {
-    static const pn_route *const lists[] = { pn_routes_core, pn_routes_openai, pn_routes_responses,
-                                             pn_routes_anthropic, NULL };
+    static const pn_route *const lists[] = { pn_routes_core,
+                                             pn_routes_openai,
+                                             pn_routes_responses,
+                                             pn_routes_anthropic,
+                                             pn_routes_native,
+                                             pn_routes_ollama,
+                                             NULL };
     return lists;
 }
 
@@ -79,8 +84,8 @@ static bool is_path(const char *pattern, const char *path, pn_span *rest)
     return !memchr(rest->ptr, '/', rest->len);
 }
 
-/* The route of a request. NULL: *status is 404, or 405 where the path has another method; *wire: the
- * protocol of the path, for the shape of the error. */
+/* The route of a request. NULL: *status is 404, or 405 where the path has another method; *wire:
+ * the protocol of the path, for the shape of the error. */
 static const pn_route *find_route(const char *method, const char *path, pn_span *rest,
                                   const pn_wire **wire, int *status)
 {
