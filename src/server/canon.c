@@ -47,7 +47,7 @@ void pn_canon_tool(pn_canon *c, pn_span call_id, pn_span text)
 void pn_canon_thought(pn_canon *c, pn_span text)
 {
     pn_buf_add(&c->thought, text.ptr, text.len);
-    c->has_turn = c->has_thought = true;
+    c->has_turn = c->has_thought = c->has_thoughts = true;
 }
 
 void pn_canon_said(pn_canon *c, pn_span text)
@@ -99,6 +99,8 @@ void pn_canon_end_messages(pn_canon *c)
 {
     pn_canon_end_turn(c);
     pn_jw_end_arr(&c->w);
+    if (c->has_thoughts)
+        pn_jw_bool(&c->w, "preserve_thinking", true);
 }
 
 void pn_canon_copy(pn_canon *c, const pn_json *body, const char *const *keys)

@@ -17,7 +17,8 @@ typedef struct pn_canon {
     pn_jw call_w;
     size_t n_call;
     bool has_turn, has_thought;
-} pn_canon; /* start with pn_canon_begin; clear with pn_canon_free */
+    bool has_thoughts; /* of any turn */
+} pn_canon;            /* start with pn_canon_begin; clear with pn_canon_free */
 
 /* Opens the object and its "messages". */
 void pn_canon_begin(pn_canon *c);
@@ -35,7 +36,9 @@ void pn_canon_call(pn_canon *c, pn_span id, pn_span name, pn_span args);
 /* The turn is over, although another of the assistant's may follow. */
 void pn_canon_end_turn(pn_canon *c);
 
-/* Closes "messages"; other members of the request are written to c->w then. */
+/* Closes "messages"; other members of the request are written to c->w then. Thoughts that came back
+ * are to stay in the prompt where the template can keep them: "preserve_thinking" (the request's
+ * chat_template_kwargs may say otherwise). */
 void pn_canon_end_messages(pn_canon *c);
 /* Copies what is set of body's members named keys, which a NULL ends. */
 void pn_canon_copy(pn_canon *c, const pn_json *body, const char *const *keys);

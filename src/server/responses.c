@@ -1,6 +1,7 @@
 /* The routes of the Responses protocol. */
 #include "server/responses.h"
 
+#include "server/ask_parts.h"
 #include "server/server.h"
 
 static pn_status read_ask(pn_server *s, pn_visit *v, pn_ask *a, pn_problem *p)
@@ -10,7 +11,11 @@ static pn_status read_ask(pn_server *s, pn_visit *v, pn_ask *a, pn_problem *p)
     a->extra = x; /* the wire frees it, also after a failure */
     if (!x)
         return pn_fail(&p->err, PN_ERR_NOMEM, "no memory for the request");
-    PN_TRY(pn_responses_read(v->body, x, &chat, p));
+    const pn_status status = pn_responses_read(v->body, x, &chat, p);
+    if (status != PN_OK) {
+        pn_problem_name_field(p);
+        return status;
+    }
     a->body = v->body;
     v->body = NULL;
     return pn_ask_read_chat(s, chat, a, p);

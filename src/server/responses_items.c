@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,7 +72,8 @@ pn_span pn_item_text(const pn_reply *r, const pn_item *item)
     return (pn_span){ b->ptr ? b->ptr + item->begin : NULL, item->end - item->begin };
 }
 
-/* The string "input"; a model that calls it otherwise means its only string, or all of it. */
+/* The string "input"; a model that calls it otherwise means its only string, or all of it; one that
+ * gives nothing, nothing. */
 void pn_item_input(const pn_reply *r, const pn_item *item, pn_buf *out)
 {
     const pn_buf *const args = &call_of(r, item)->args;
@@ -228,6 +230,12 @@ static void echo(const pn_reply *r, const char *key, const char *otherwise, pn_j
     pn_json_free(made);
 }
 
+/* A float as the decimal number that it stands for. */
+static void put_float(float x, const char *key, pn_jw *w)
+{
+    pn_jw_real(w, key, rint((double)x * 1e6) / 1e6);
+}
+
 static void put_error(const pn_problem *p, pn_jw *w)
 {
     if (!p) {
@@ -288,8 +296,8 @@ void pn_response_put(const pn_reply *r, const pn_items *l, pn_response_state sta
     }
     pn_jw_null(w, "previous_response_id");
     pn_jw_bool(w, "store", false);
-    pn_jw_real(w, "temperature", (double)r->ask->gen.sampler.temperature);
-    pn_jw_real(w, "top_p", (double)r->ask->gen.sampler.top_p);
+    put_float(r->ask->gen.sampler.temperature, "temperature", w);
+    put_float(r->ask->gen.sampler.top_p, "top_p", w);
     if (state >= PN_RESPONSE_ENDS)
         put_usage(r, w);
     else

@@ -52,7 +52,8 @@ static const char *const requests[][2] = {
       "null]}\"}}]}, {\"role\": \"tool\", \"tool_call_id\": \"i\", \"content\": \"The tool "
       "reported an error:\\nr1\\n[an image, which this model cannot "
       "see]\\n<system-reminder>n\"}, {\"role\": \"tool\", \"tool_call_id\": \"j\", "
-      "\"content\": \"r2\"}, {\"role\": \"user\", \"content\": \"go\"}]}" },
+      "\"content\": \"r2\"}, {\"role\": \"user\", \"content\": \"go\"}], \"preserve_thinking\": "
+      "true}" },
     /* two turns of the assistant side by side stay two; a call without input; a note alone */
     { "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}, {\"role\": "
       "\"assistant\", \"content\": [{\"type\": \"tool_use\", \"id\": \"i\", \"name\": "

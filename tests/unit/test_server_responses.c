@@ -68,7 +68,7 @@ static const char *const requests[][2] = {
       "{\"name\": \"mcp__s__g\", \"arguments\": \"{}\"}}]}, {\"role\": \"tool\", "
       "\"tool_call_id\": \"c1\", \"content\": \"o1\"}, {\"role\": \"tool\", \"tool_call_id\": "
       "\"c2\", \"content\": \"o2\\n[an image, which this model cannot see]\"}, {\"role\": "
-      "\"tool\", \"tool_call_id\": \"c3\", \"content\": \"o3\"}]}" },
+      "\"tool\", \"tool_call_id\": \"c3\", \"content\": \"o3\"}], \"preserve_thinking\": true}" },
     /* thoughts: only a summary, only content, another server's seal, and where turns part */
     { "{\"input\": [{\"type\": \"reasoning\", \"summary\": [{\"type\": \"summary_text\", \"text\": "
       "\"t1\"}]}, {\"role\": \"assistant\", \"content\": \"a\"}, {\"type\": \"reasoning\", "
@@ -85,7 +85,7 @@ static const char *const requests[][2] = {
       "\"local_shell\", \"arguments\": \"{\\\"type\\\": \\\"exec\\\", \\\"command\\\": "
       "[\\\"ls\\\"]}\"}}]}, {\"role\": \"tool\", \"tool_call_id\": \"c\", \"content\": \"o\"}, "
       "{\"role\": \"assistant\", \"content\": \"no\"}, {\"role\": \"assistant\", \"content\": "
-      "\"b\"}]}" },
+      "\"b\"}], \"preserve_thinking\": true}" },
     /* tools: flat, nested, of a namespace, free text; those of other servers are left out */
     { "{" INPUT_X ", \"tools\": [{\"type\": \"function\", \"name\": \"f\", \"description\": \"d\", "
       "\"strict\": true, \"parameters\": {\"type\": \"object\"}}, {\"type\": \"function\", "
@@ -412,6 +412,13 @@ static void test_custom(void **state)
             assert_non_null(strstr(got, done));
             assert_non_null(strstr(got, "\"item\": {\"id\": \"ctc_10\", "));
         }
+    const wire_case nothing = { .answer =
+                                    "</think><tool_call>\n<function=apply_patch>\n</function>\n"
+                                    "</tool_call>",
+                                .result = figures };
+    assert_non_null(strstr(answer(nothing, true, "null", &out),
+                           "\"name\": \"apply_patch\", \"input\": \"\", \"status\": "
+                           "\"completed\""));
     pn_buf_free(&out);
     pn_buf_free(&text);
     pn_buf_free(&joined);
