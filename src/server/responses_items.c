@@ -85,9 +85,10 @@ void pn_item_input(const pn_reply *r, const pn_item *item, pn_buf *out)
         if (!input && pn_json_len(v) == 1 && pn_json_next(v, &it))
             input = it.value;
     }
-    const pn_span s =
-        input && pn_json_type_of(input) == PN_JSON_STR ? pn_json_str(input) : pn_buf_span(args);
-    pn_buf_add(out, s.ptr, s.len);
+    const bool is_str = input && pn_json_type_of(input) == PN_JSON_STR;
+    const pn_span s = is_str ? pn_json_str(input) : pn_buf_span(args);
+    if (is_str || !v || pn_json_len(v))
+        pn_buf_add(out, s.ptr, s.len);
     pn_json_free(v);
 }
 
