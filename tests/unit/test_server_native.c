@@ -1,77 +1,42 @@
 /* llama-server's own endpoints: texts and tokens there and back, prompts of completions and of
  * infill, what is refused, the bytes of answers, actions on slots. The bundled model. */
 #include "support/check.h"
-#include "support/model_run.h"
+#include "support/server_run.h"
 #include "support/tmpdir.h"
 
 #include "engine/engine.h"
-#include "server/http.h"
 #include "server/native.h"
 #include "server/slots.h"
-#include "tokenizer/detok.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum {
-    N_CTX = 2048
-};
+static pn_test_server t;
 
-static pn_server *server;
-static pn_model *model;
-static pn_engine *engine;
-
-static int open_server(void **state)
+static int setup(void **state)
 {
-    pn_err err = { 0 };
-    const pn_engine_opts engine_opts = { .exec = { .n_threads = 1 }, .n_parallel = 3 };
-    const pn_http_opts http = { .port = 0 };
-    pn_server_opts opts = { .http = &http, .n_parallel = 3, .think_budget = -1 };
     pn_tmpdir_setup(state);
-    opts.slot_dir = pn_tmpdir();
-    model = pn_test_load(pn_test_tiny("Q4_K_M"));
-    if (pn_engine_new(model, &engine_opts, &engine, &err) != PN_OK ||
-        pn_server_new(&opts, &server, &err) != PN_OK ||
-        pn_server_ready(server, engine, N_CTX, &err) != PN_OK)
-        fail_msg("%s", err.msg);
+    t = pn_test_server_open(pn_routes_native, pn_tmpdir());
     return 0;
 }
 
-static int close_server(void **state)
+static int teardown(void **state)
 {
-    pn_server_free(server);
-    pn_engine_free(engine);
-    pn_model_free(model);
+    pn_test_server_close(&t);
     return pn_tmpdir_teardown(state);
 }
 
 /* --- visits ----------------------------------------------------------------------------------- */
 
-static pn_json *parse(const char *text)
-{
-    pn_json *v = NULL;
-    pn_err err = { 0 };
-    if (pn_json_parse(text, strlen(text), "request", &v, &err) != PN_OK)
-        fail_msg("%s: %s", text, err.msg);
-    return v;
-}
-
-static const pn_route *find(const char *method, const char *path)
-{
-    const pn_route *r = pn_routes_native;
-    while (r->path && (strcmp(r->path, path) != 0 || strcmp(r->method, method) != 0))
-        r++;
-    if (!r->path)
-        fail_msg("no route %s %s", method, path);
-    return r;
-}
-
 static pn_status visit(const char *method, const char *path, const char *rest, const char *query,
                        const char *body, pn_buf *out, pn_problem *p)
 {
-    pn_visit v = { .path = path, .rest = rest, .query = query, .body = body ? parse(body) : NULL };
+    pn_visit v = {
+        .path = path, .rest = rest, .query = query, .body = body ? pn_test_json(body) : NULL
+    };
     *p = (pn_problem){ 0 };
     out->len = 0;
-    const pn_status st = find(method, path)->answer(server, &v, out, p);
+    const pn_status st = pn_test_route(&t, method, path)->answer(t.server, &v, out, p);
     pn_json_free(v.body);
     return st;
 }
@@ -83,7 +48,7 @@ static pn_json *post(const char *path, const char *body)
     pn_problem p;
     if (visit("POST", path, "", "", body, &out, &p) != PN_OK)
         fail_msg("%s: %s", body, p.err.msg);
-    pn_json *const v = parse(pn_buf_cstr(&out));
+    pn_json *const v = pn_test_json(pn_buf_cstr(&out));
     pn_buf_free(&out);
     return v;
 }
@@ -119,7 +84,8 @@ static void tokens_and_texts(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         pn_buf body = { 0 }, back = { 0 }, want = { 0 };
         pn_buf_addf(&body, "{\"content\": \"%s\"}", texts[i]);
-        pn_json *const v = post("/tokenize", pn_buf_cstr(&body)), *const said = parse(body.ptr);
+        pn_json *const v = post("/tokenize", pn_buf_cstr(&body)), *const said =
+                                                                      pn_test_json(body.ptr);
         pn_json_dump_py(&back, v); /* {"tokens": [...]} is what /detokenize reads */
         pn_json *const text = post("/detokenize", pn_buf_cstr(&back));
         pn_json_dump_sorted(&want, said);
@@ -182,11 +148,11 @@ static void templates_and_props(void **state)
     check_refused("/apply-template", "{\"messages\": [{\"role\": \"x\", \"content\": \"\"}]}",
                   "messages[0].role");
     assert_int_equal(visit("GET", "/props", "", "", NULL, &out, &p), PN_OK);
-    pn_json *const v = parse(pn_buf_cstr(&out));
+    pn_json *const v = pn_test_json(pn_buf_cstr(&out));
     const pn_json *const defaults = pn_json_get(v, "default_generation_settings");
-    assert_int_equal(pn_json_int(pn_json_get(v, "total_slots")), 3);
-    assert_int_equal(pn_json_int(pn_json_get(v, "n_ctx")), N_CTX);
-    assert_int_equal(pn_json_int(pn_json_get(defaults, "n_ctx")), N_CTX);
+    assert_int_equal(pn_json_int(pn_json_get(v, "total_slots")), PN_TEST_N_PARALLEL);
+    assert_int_equal(pn_json_int(pn_json_get(v, "n_ctx")), PN_TEST_N_CTX);
+    assert_int_equal(pn_json_int(pn_json_get(defaults, "n_ctx")), PN_TEST_N_CTX);
     assert_int_equal(pn_json_int(pn_json_get(pn_json_get(defaults, "params"), "top_k")), 20);
     assert_true(pn_json_str(pn_json_get(v, "chat_template")).len > 100);
     assert_true(pn_json_str(pn_json_get(v, "model_path")).len > 0);
@@ -196,47 +162,31 @@ static void templates_and_props(void **state)
 
 /* --- asks ------------------------------------------------------------------------------------- */
 
-/* Reads a request, which must be sound; its prompt decoded. pn_ask_clear, pn_buf_free. */
-static pn_ask ask(const char *path, const char *body, pn_buf *prompt)
+static pn_ask ask(const char *path, const char *body, const char *prompt)
 {
-    pn_ask a = { 0 };
-    pn_problem p = { 0 };
-    pn_visit v = { .path = path, .rest = "", .query = "", .body = parse(body) };
-    if (find("POST", path)->ask(server, &v, &a, &p) != PN_OK)
-        fail_msg("%s: %s", body, p.err.msg);
-    assert_null(v.body);
-    *prompt = (pn_buf){ 0 };
-    pn_decode(engine->vocab, a.prompt.ids.ptr, a.prompt.ids.len, prompt, NULL);
-    assert_non_null(pn_buf_cstr(prompt));
-    return a;
+    return pn_test_ask(&t, path, body, prompt);
 }
 
 static void refuses(const char *path, const char *body, const char *param)
 {
-    pn_ask a = { 0 };
-    pn_problem p = { 0 };
-    pn_visit v = { .path = path, .rest = "", .query = "", .body = parse(body) };
-    if (find("POST", path)->ask(server, &v, &a, &p) == PN_OK)
-        fail_msg("%s was taken", body);
-    assert_int_equal(pn_problem_status(&p), 400);
-    if (strcmp(p.param, param) != 0)
-        fail_msg("%s: %s: param \"%s\"", body, p.err.msg, p.param);
-    pn_ask_clear(&a);
+    pn_test_ask_refused(&t, path, body, param);
+}
+
+static int32_t token(const char *text)
+{
+    return pn_vocab_find(t.engine->vocab, (pn_span){ text, strlen(text) });
 }
 
 static void completions(void **state)
 {
     (void)state;
-    pn_buf prompt;
     pn_ask a = ask("/completion",
                    "{\"prompt\": \"<|im_start|>x\", \"n_predict\": 7, \"temperature\": 0.5, "
                    "\"top_k\": 3, \"stop\": [\"a\", \"b\"], \"seed\": 4, \"n_probs\": 2, "
                    "\"repeat_penalty\": 1.25, \"repeat_last_n\": 64, \"cache_prompt\": true, "
                    "\"id_slot\": 2, \"return_tokens\": true, \"mirostat\": 0, \"unknown\": {}}",
-                   &prompt);
-    assert_string_equal(prompt.ptr, "<|im_start|>x");
-    assert_int_equal(a.prompt.ids.ptr[0],
-                     pn_vocab_find(engine->vocab, (pn_span){ prompt.ptr, 12 }));
+                   "<|im_start|>x");
+    assert_int_equal(a.prompt.ids.ptr[0], token("<|im_start|>"));
     assert_false(a.is_chat || a.is_streamed);
     assert_true(a.wants_ids && a.gen.wants_logprobs);
     assert_int_equal(a.gen.n_top_logprobs, 2);
@@ -246,14 +196,13 @@ static void completions(void **state)
     assert_int_equal(a.gen.sampler.top_k, 3);
     assert_int_equal(a.gen.sampler.seed, 4);
     pn_ask_clear(&a);
-    pn_buf_free(&prompt);
-    a = ask("/completion", "{\"prompt\": [\"ab\", 300, \"cd\"], \"stream\": true}", &prompt);
+    char body[80], id[16];
+    snprintf(id, sizeof id, "%d", (int)token("<think>"));
+    snprintf(body, sizeof body, "{\"prompt\": [\"ab\", %s, \"cd\"], \"stream\": true}", id);
+    a = ask("/completion", body, "ab<think>cd");
     assert_true(a.is_streamed);
     assert_int_equal(a.id_slot, -1);
-    assert_memory_equal(prompt.ptr, "ab", 2);
-    assert_memory_equal(prompt.ptr + prompt.len - 2, "cd", 2);
     pn_ask_clear(&a);
-    pn_buf_free(&prompt);
     refuses("/completion", "{}", "prompt");
     refuses("/completion", "{\"prompt\": \"\"}", "prompt");
     refuses("/completion", "{\"prompt\": {}}", "prompt");
@@ -269,22 +218,18 @@ static void completions(void **state)
 static void infill(void **state)
 {
     (void)state;
-    pn_buf prompt;
     pn_ask a = ask("/infill",
                    "{\"input_prefix\": \"int f(<|fim_middle|>\", \"input_suffix\": \"}\\n\", "
                    "\"prompt\": \"void)\", \"n_predict\": 4, \"input_extra\": [{\"filename\": "
                    "\"a.h\", \"text\": \"int x;\\n\"}, {\"text\": \"y\"}]}",
-                   &prompt);
-    assert_string_equal(prompt.ptr, "<|repo_name|>myproject\n<|file_sep|>a.h\nint x;\n<|file_sep|>"
-                                    "tmp\ny<|file_sep|>filename\n<|fim_prefix|>int f(<|fim_middle|>"
-                                    "void)<|fim_suffix|>}\n<|fim_middle|>");
-    const int32_t middle = pn_vocab_find(engine->vocab, (pn_span){ "<|fim_middle|>", 14 });
+                   "<|repo_name|>myproject\n<|file_sep|>a.h\nint x;\n<|file_sep|>tmp\ny<|file_sep|>"
+                   "filename\n<|fim_prefix|>int f(<|fim_middle|>void)<|fim_suffix|>}\n"
+                   "<|fim_middle|>");
     int n_middle = 0;
     for (size_t i = 0; i < a.prompt.ids.len; i++)
-        n_middle += a.prompt.ids.ptr[i] == middle;
+        n_middle += a.prompt.ids.ptr[i] == token("<|fim_middle|>");
     assert_int_equal(n_middle, 1); /* a user's text is no mark */
     pn_ask_clear(&a);
-    pn_buf_free(&prompt);
     refuses("/infill", "{\"input_suffix\": \"\"}", "input_prefix");
     refuses("/infill", "{\"input_prefix\": \"\", \"input_suffix\": 1}", "input_suffix");
     refuses("/infill", "{\"input_prefix\": \"\", \"input_suffix\": \"\", \"input_extra\": {}}",
@@ -311,99 +256,60 @@ static void infill(void **state)
     "[{\"id\": 5, \"token\": \"\xef\xbf\xbd\", \"bytes\": [195], \"logprob\": -0.5, " \
     "\"top_logprobs\": [{\"id\": 6, \"token\": \"b\", \"bytes\": [98], \"logprob\": -0.25}]}]"
 
-typedef struct talk {
-    pn_ask ask;
-    pn_reply reply;
-    pn_span stop;
-    pn_buf out;
-} talk;
+static const pn_span stop = { "END", 3 };
 
-static void begin_talk(talk *t)
+/* An answer whose first token was told. */
+static void begin(pn_test_talk *k, bool is_streamed)
 {
-    *t = (talk){ .stop = { "END", 3 } };
-    t->ask = (pn_ask){ .n_choices = 1,
-                       .id_slot = -1,
-                       .model = { "m", 1 },
-                       .wants_ids = true,
-                       .gen = { .n_predict = 9,
-                                .n_stop = 1,
-                                .wants_logprobs = true,
-                                .n_top_logprobs = 1,
-                                .sampler = { .temperature = 0.5f, .seed = 7 } } };
-    t->ask.gen.stop = &t->stop;
-    assert_int_equal(pn_reply_init(&t->reply, server, &t->ask, "cmpl-", NULL), PN_OK);
-    t->reply.n_prompt = 10;
+    const pn_ask wish = { .wants_ids = true,
+                          .is_streamed = is_streamed,
+                          .gen = { .n_predict = 9,
+                                   .stop = &stop,
+                                   .n_stop = 1,
+                                   .wants_logprobs = true,
+                                   .n_top_logprobs = 1,
+                                   .sampler = { .temperature = 0.5f, .seed = 7 } } };
     const pn_token_alt top = { .id = 6, .bytes = { "b", 1 }, .logprob = -0.25f };
-    const pn_token token = {
+    const pn_token said = {
         .id = 5, .bytes = { "\xc3", 1 }, .logprob = -0.5f, .top = &top, .n_top = 1
     };
-    pn_native_wire.token(&t->reply, 0, &token);
-}
-
-static void end_talk(talk *t, const char *want)
-{
-    assert_string_equal(pn_buf_cstr(&t->out), want);
-    pn_native_wire.free_extra(&t->reply);
-    assert_null(t->reply.extra);
-    pn_reply_clear(&t->reply);
-    pn_buf_free(&t->out);
-}
-
-static void say(talk *t, const char *text, bool is_streamed)
-{
-    const pn_parse_event e = { .kind = PN_PARSE_TEXT, .text = { text, strlen(text) } };
-    pn_reply_take(&t->reply, 0, &e, "");
-    t->reply.choices[0].result.n_generated = 1;
-    if (is_streamed)
-        pn_native_wire.event(&t->reply, 0, &e, &t->out);
-}
-
-static void finish(talk *t)
-{
-    pn_reply_choice *const c = &t->reply.choices[0];
-    c->is_done = true;
-    c->result = (pn_gen_result){ .finish = PN_FINISH_STOP,
-                                 .n_prompt = 10,
-                                 .n_cached = 4,
-                                 .n_generated = 2,
-                                 .prefill_s = 0.5,
-                                 .decode_s = 0.25 };
-    pn_reply_sum(&t->reply, 0);
+    pn_test_talk_begin(k, &t, &pn_native_wire, &wish);
+    pn_native_wire.token(&k->reply, 0, &said);
+    pn_test_talk_say(k, PN_PARSE_TEXT, "\xc3\xa4", false);
+    pn_test_talk_say(k, PN_PARSE_TEXT, "b", false);
+    pn_test_talk_finish(k, PN_FINISH_STOP);
 }
 
 static void streamed(void **state)
 {
     (void)state;
-    talk t;
-    begin_talk(&t);
-    say(&t, "\xc3\xa4", true);
-    say(&t, "b", true);
-    finish(&t);
-    pn_native_wire.close(&t.reply, &t.out);
-    end_talk(&t,
-             "data: {\"index\": 0, \"content\": \"\xc3\xa4\", \"tokens\": [5], \"stop\": false, "
-             "\"id_slot\": -1, \"tokens_predicted\": 1, \"tokens_evaluated\": 10, "
-             "\"completion_probabilities\": " PROBS "}\n\n"
-             "data: {\"index\": 0, \"content\": \"b\", \"tokens\": [], \"stop\": false, "
-             "\"id_slot\": -1, \"tokens_predicted\": 1, \"tokens_evaluated\": 10, "
-             "\"completion_probabilities\": []}\n\n"
-             "data: {\"index\": 0, \"content\": \"\", \"tokens\": [], \"stop\": true, "
-             "\"id_slot\": -1, \"tokens_predicted\": 2, \"tokens_evaluated\": 10, "
-             "\"completion_probabilities\": [], " END "}\n\n");
+    pn_test_talk k;
+    begin(&k, true);
+    assert_string_equal(
+        pn_buf_cstr(&k.out),
+        "data: {\"index\": 0, \"content\": \"\xc3\xa4\", \"tokens\": [5], \"stop\": false, "
+        "\"id_slot\": -1, \"tokens_predicted\": 1, \"tokens_evaluated\": 10, "
+        "\"completion_probabilities\": " PROBS "}\n\n"
+        "data: {\"index\": 0, \"content\": \"b\", \"tokens\": [], \"stop\": false, "
+        "\"id_slot\": -1, \"tokens_predicted\": 1, \"tokens_evaluated\": 10, "
+        "\"completion_probabilities\": []}\n\n"
+        "data: {\"index\": 0, \"content\": \"\", \"tokens\": [], \"stop\": true, "
+        "\"id_slot\": -1, \"tokens_predicted\": 2, \"tokens_evaluated\": 10, "
+        "\"completion_probabilities\": [], " END "}\n\n");
+    pn_test_talk_end(&k);
 }
 
 static void whole(void **state)
 {
     (void)state;
-    talk t;
-    begin_talk(&t);
-    say(&t, "\xc3\xa4", false);
-    say(&t, "b", false);
-    finish(&t);
-    pn_native_wire.whole(&t.reply, &t.out);
-    end_talk(&t, "{\"index\": 0, \"content\": \"\xc3\xa4"
-                 "b\", \"tokens\": [5], \"stop\": true, \"id_slot\": -1, \"tokens_predicted\": 2, "
-                 "\"tokens_evaluated\": 10, \"completion_probabilities\": " PROBS ", " END "}");
+    pn_test_talk k;
+    begin(&k, false);
+    assert_string_equal(
+        pn_buf_cstr(&k.out),
+        "{\"index\": 0, \"content\": \"\xc3\xa4"
+        "b\", \"tokens\": [5], \"stop\": true, \"id_slot\": -1, \"tokens_predicted\": 2, "
+        "\"tokens_evaluated\": 10, \"completion_probabilities\": " PROBS ", " END "}");
+    pn_test_talk_end(&k);
 }
 
 /* --- slots ------------------------------------------------------------------------------------ */
@@ -415,12 +321,12 @@ static void fill_slot(pn_engine *e, void *ctx)
     pn_request *r;
     pn_request_opts opts = { .ids = ids, .n_id = 4, .gen = { .n_predict = 1, .ignore_eos = true } };
     (void)ctx;
-    assert_int_equal(pn_slots_take(pn_server_slots(server), 1, &opts.session, &p), PN_OK);
+    assert_int_equal(pn_slots_take(pn_server_slots(t.server), 1, &opts.session, &p), PN_OK);
     assert_int_equal(pn_engine_submit(e, &opts, &r, &p.err), PN_OK);
     while (!pn_request_is_done(r))
         pn_engine_step(e);
     pn_request_free(r);
-    pn_slots_give(pn_server_slots(server), 1);
+    pn_slots_give(pn_server_slots(t.server), 1);
 }
 
 static int64_t use_slot(const char *rest, const char *query, const char *body, const char *key,
@@ -431,7 +337,7 @@ static int64_t use_slot(const char *rest, const char *query, const char *body, c
     const pn_status st = visit("POST", "/slots/*", rest, query, body, &out, &p);
     int64_t n = -1;
     if (st == PN_OK) {
-        pn_json *const v = parse(pn_buf_cstr(&out));
+        pn_json *const v = pn_test_json(pn_buf_cstr(&out));
         n = pn_json_int(pn_json_get(v, key));
         pn_json_free(v);
     }
@@ -445,9 +351,9 @@ static void slots(void **state)
     (void)state;
     pn_buf out = { 0 };
     pn_problem p;
-    pn_server_on_engine(server, fill_slot, NULL);
+    pn_server_on_engine(t.server, fill_slot, NULL);
     assert_int_equal(visit("GET", "/slots", "", "", NULL, &out, &p), PN_OK);
-    pn_json *const rows = parse(pn_buf_cstr(&out));
+    pn_json *const rows = pn_test_json(pn_buf_cstr(&out));
     assert_int_equal(pn_json_len(rows), 1);
     assert_int_equal(pn_json_int(pn_json_get(pn_json_item(rows, 0), "id")), 1);
     pn_json_free(rows);
@@ -484,5 +390,5 @@ int main(void)
         cmocka_unit_test(whole),
         cmocka_unit_test(slots),
     };
-    return cmocka_run_group_tests(tests, open_server, close_server);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,101 +1,46 @@
 /* ollama's endpoints: what its clients send becomes prompts and options, or a problem that names
  * the field; what the lines of answers are. The bundled model. */
 #include "support/check.h"
-#include "support/model_run.h"
+#include "support/server_run.h"
 
 #include "base/mem.h"
-#include "engine/engine.h"
-#include "server/http.h"
+#include "models/model.h"
 #include "server/ollama.h"
-#include "tokenizer/detok.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static pn_server *server;
-static pn_model *model;
-static pn_engine *engine;
+static pn_test_server t;
 
-static int open_server(void **state)
+static int setup(void **state)
 {
     (void)state;
-    pn_err err = { 0 };
-    const pn_engine_opts engine_opts = { .exec = { .n_threads = 1 } };
-    const pn_http_opts http = { .port = 0 };
-    const pn_server_opts opts = { .http = &http, .n_parallel = 4, .think_budget = -1 };
-    model = pn_test_load(pn_test_tiny("Q4_K_M"));
-    if (pn_engine_new(model, &engine_opts, &engine, &err) != PN_OK ||
-        pn_server_new(&opts, &server, &err) != PN_OK ||
-        pn_server_ready(server, engine, 2048, &err) != PN_OK)
-        fail_msg("%s", err.msg);
+    t = pn_test_server_open(pn_routes_ollama, NULL);
     return 0;
 }
 
-static int close_server(void **state)
+static int teardown(void **state)
 {
     (void)state;
-    pn_server_free(server);
-    pn_engine_free(engine);
-    pn_model_free(model);
+    pn_test_server_close(&t);
     return 0;
-}
-
-static pn_json *parse(const char *text)
-{
-    pn_json *v = NULL;
-    pn_err err = { 0 };
-    if (pn_json_parse(text, strlen(text), "request", &v, &err) != PN_OK)
-        fail_msg("%s: %s", text, err.msg);
-    return v;
-}
-
-static const pn_route *find(const char *path)
-{
-    const pn_route *r = pn_routes_ollama;
-    while (r->path && strcmp(r->path, path) != 0)
-        r++;
-    if (!r->path)
-        fail_msg("no route %s", path);
-    return r;
-}
-
-static void clear(pn_ask *a)
-{
-    pn_reply r = { .ask = a };
-    pn_ollama_chat_wire.free_extra(&r);
-    assert_null(a->extra);
-    pn_ask_clear(a);
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
 
-/* Reads a request, which must be sound; checks the text of its prompt unless want is NULL. */
-static pn_ask ask(const char *path, const char *body, const char *want)
+static pn_ask ask(const char *path, const char *body, const char *prompt)
 {
-    pn_ask a = { 0 };
-    pn_problem p = { 0 };
-    pn_buf prompt = { 0 };
-    pn_visit v = { .path = path, .rest = "", .query = "", .body = parse(body) };
-    if (find(path)->ask(server, &v, &a, &p) != PN_OK)
-        fail_msg("%s: %s", body, p.err.msg);
-    pn_decode(engine->vocab, a.prompt.ids.ptr, a.prompt.ids.len, &prompt, NULL);
-    if (want)
-        assert_string_equal(pn_buf_cstr(&prompt), want);
-    pn_buf_free(&prompt);
-    return a;
+    return pn_test_ask(&t, path, body, prompt);
 }
 
 static void refuses(const char *path, const char *body, const char *param)
 {
-    pn_ask a = { 0 };
-    pn_problem p = { 0 };
-    pn_visit v = { .path = path, .rest = "", .query = "", .body = parse(body) };
-    if (find(path)->ask(server, &v, &a, &p) == PN_OK)
-        fail_msg("%s was taken", body);
-    assert_int_equal(pn_problem_status(&p), 400);
-    if (strcmp(p.param, param) != 0)
-        fail_msg("%s: %s: param \"%s\"", body, p.err.msg, p.param);
-    clear(&a);
+    pn_test_ask_refused(&t, path, body, param);
+}
+
+static void clear(pn_ask *a)
+{
+    pn_test_ask_clear(&pn_ollama_chat_wire, a);
 }
 
 #define USER       "{\"role\": \"user\", \"content\": \"u\"}"
@@ -228,64 +173,18 @@ static void refusals(void **state)
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-typedef struct talk {
-    const pn_wire *wire;
-    pn_ask ask;
-    pn_reply reply;
-    pn_buf out;
-} talk;
-
-static void begin_talk(talk *t, const pn_wire *wire, bool is_streamed)
+static void begin(pn_test_talk *k, const pn_wire *wire, bool is_streamed)
 {
-    *t = (talk){ .wire = wire };
-    t->ask = (pn_ask){ .n_choices = 1, .model = { "m", 1 }, .is_streamed = is_streamed };
-    assert_int_equal(pn_reply_init(&t->reply, server, &t->ask, wire->id_prefix, NULL), PN_OK);
-    t->reply.n_prompt = 10;
-}
-
-static void end_talk(talk *t)
-{
-    t->wire->free_extra(&t->reply);
-    pn_reply_clear(&t->reply);
-    pn_buf_free(&t->out);
-}
-
-static void say(talk *t, pn_parse_kind kind, const char *text, bool is_complete)
-{
-    const pn_parse_event e = { .kind = kind,
-                               .text = { text, strlen(text) },
-                               .is_complete = is_complete };
-    pn_reply_take(&t->reply, 0, &e, "call_");
-    for (size_t i = 0; i < t->reply.choices[0].n_call; i++)
-        snprintf(t->reply.choices[0].calls[i].id, 8, "ID%d", (int)(i % 10));
-    if (t->ask.is_streamed)
-        t->wire->event(&t->reply, 0, &e, &t->out);
-}
-
-static void finish(talk *t, pn_finish how)
-{
-    pn_reply_choice *const c = &t->reply.choices[0];
-    c->is_done = true;
-    c->result = (pn_gen_result){ .finish = how,
-                                 .n_prompt = 10,
-                                 .n_cached = 4,
-                                 .n_generated = 2,
-                                 .prefill_s = 0.5,
-                                 .decode_s = 0.25 };
-    pn_reply_sum(&t->reply, 0);
-    t->reply.now_s = 1;
-    if (t->ask.is_streamed)
-        t->wire->close(&t->reply, &t->out);
-    else
-        t->wire->whole(&t->reply, &t->out);
+    const pn_ask wish = { .is_streamed = is_streamed };
+    pn_test_talk_begin(k, &t, wire, &wish);
 }
 
 /* What was written since the last time, each line's time taken out. */
-static void check(talk *t, const char *want)
+static void check(pn_test_talk *k, const char *want)
 {
     static const char key[] = "\"created_at\": \"";
     pn_buf got = { 0 };
-    const char *p = pn_buf_cstr(&t->out);
+    const char *p = pn_buf_cstr(&k->out);
     assert_non_null(p);
     for (const char *at; (at = strstr(p, key)) != NULL;) {
         const char *const end = strchr(at + sizeof key - 1, '"');
@@ -298,7 +197,7 @@ static void check(talk *t, const char *want)
     pn_buf_adds(&got, p);
     assert_string_equal(pn_buf_cstr(&got), want);
     pn_buf_free(&got);
-    t->out.len = 0;
+    k->out.len = 0;
 }
 
 #define LINE(middle) "{\"model\": \"m\", @, " middle ", \"done\": false}\n"
@@ -311,93 +210,93 @@ static void check(talk *t, const char *want)
 static void streamed_chat(void **state)
 {
     (void)state;
-    talk t;
-    begin_talk(&t, &pn_ollama_chat_wire, true);
-    t.wire->ping(&t.reply, &t.out);
-    check(&t, SAYS("\"content\": \"\""));
-    say(&t, PN_PARSE_THOUGHT, "hm", false);
-    check(&t, SAYS("\"content\": \"\", \"thinking\": \"hm\""));
-    say(&t, PN_PARSE_TEXT, "\xc3\xa4\n", false);
-    check(&t, SAYS("\"content\": \"\xc3\xa4\\n\""));
-    say(&t, PN_PARSE_CALL, "f", false);
-    say(&t, PN_PARSE_ARGS, "{\"a\": ", false);
-    say(&t, PN_PARSE_ARGS, "1}", false);
-    check(&t, "");
-    say(&t, PN_PARSE_CALL_END, "", true);
-    check(&t, SAYS("\"content\": \"\", \"tool_calls\": [{\"id\": \"ID0\", \"function\": {\"name\": "
+    pn_test_talk k;
+    begin(&k, &pn_ollama_chat_wire, true);
+    k.wire->ping(&k.reply, &k.out);
+    check(&k, SAYS("\"content\": \"\""));
+    pn_test_talk_say(&k, PN_PARSE_THOUGHT, "hm", false);
+    check(&k, SAYS("\"content\": \"\", \"thinking\": \"hm\""));
+    pn_test_talk_say(&k, PN_PARSE_TEXT, "\xc3\xa4\n", false);
+    check(&k, SAYS("\"content\": \"\xc3\xa4\\n\""));
+    pn_test_talk_say(&k, PN_PARSE_CALL, "f", false);
+    pn_test_talk_say(&k, PN_PARSE_ARGS, "{\"a\": ", false);
+    pn_test_talk_say(&k, PN_PARSE_ARGS, "1}", false);
+    check(&k, "");
+    pn_test_talk_say(&k, PN_PARSE_CALL_END, "", true);
+    check(&k, SAYS("\"content\": \"\", \"tool_calls\": [{\"id\": \"ID0\", \"function\": {\"name\": "
                    "\"f\", \"arguments\": {\"a\": 1}}}]"));
     /* One that was cut off is text: nothing is lost, and no line is broken JSON. */
-    say(&t, PN_PARSE_CALL, "g\"", false);
-    say(&t, PN_PARSE_ARGS, "{\"b", false);
-    say(&t, PN_PARSE_CALL_END, "", false);
-    check(&t, SAYS("\"content\": \"{\\\"name\\\": \\\"g\\\\\\\"\\\", \\\"arguments\\\": {\\\"b\""));
-    finish(&t, PN_FINISH_LENGTH);
-    check(&t,
+    pn_test_talk_say(&k, PN_PARSE_CALL, "g\"", false);
+    pn_test_talk_say(&k, PN_PARSE_ARGS, "{\"b", false);
+    pn_test_talk_say(&k, PN_PARSE_CALL_END, "", false);
+    check(&k, SAYS("\"content\": \"{\\\"name\\\": \\\"g\\\\\\\"\\\", \\\"arguments\\\": {\\\"b\""));
+    pn_test_talk_finish(&k, PN_FINISH_LENGTH);
+    check(&k,
           "{\"model\": \"m\", @, \"message\": {\"role\": \"assistant\", \"content\": \"\"}, " DONE(
               "length") "\n");
     pn_problem p = { 0 };
     pn_problem_fail(&p, 503, NULL, "no \"memory\"");
-    (t.wire->fail)(&t.reply, &p, &t.out);
-    check(&t, "{\"error\": \"no \\\"memory\\\"\"}\n");
-    end_talk(&t);
+    (k.wire->fail)(&k.reply, &p, &k.out);
+    check(&k, "{\"error\": \"no \\\"memory\\\"\"}\n");
+    pn_test_talk_end(&k);
 }
 
 static void whole_chat(void **state)
 {
     (void)state;
-    talk t;
-    begin_talk(&t, &pn_ollama_chat_wire, false);
-    say(&t, PN_PARSE_THOUGHT, "hm", false);
-    say(&t, PN_PARSE_TEXT, "a", false);
-    say(&t, PN_PARSE_CALL, "f", false);
-    say(&t, PN_PARSE_ARGS, "{}", false);
-    say(&t, PN_PARSE_CALL_END, "", true);
-    say(&t, PN_PARSE_CALL, "g", false);
-    say(&t, PN_PARSE_ARGS, "{", false);
-    say(&t, PN_PARSE_CALL_END, "", false);
-    finish(&t, PN_FINISH_EOS);
-    check(&t, "{\"model\": \"m\", @, \"message\": {\"role\": \"assistant\", \"content\": "
+    pn_test_talk k;
+    begin(&k, &pn_ollama_chat_wire, false);
+    pn_test_talk_say(&k, PN_PARSE_THOUGHT, "hm", false);
+    pn_test_talk_say(&k, PN_PARSE_TEXT, "a", false);
+    pn_test_talk_say(&k, PN_PARSE_CALL, "f", false);
+    pn_test_talk_say(&k, PN_PARSE_ARGS, "{}", false);
+    pn_test_talk_say(&k, PN_PARSE_CALL_END, "", true);
+    pn_test_talk_say(&k, PN_PARSE_CALL, "g", false);
+    pn_test_talk_say(&k, PN_PARSE_ARGS, "{", false);
+    pn_test_talk_say(&k, PN_PARSE_CALL_END, "", false);
+    pn_test_talk_finish(&k, PN_FINISH_EOS);
+    check(&k, "{\"model\": \"m\", @, \"message\": {\"role\": \"assistant\", \"content\": "
               "\"a{\\\"name\\\": \\\"g\\\", \\\"arguments\\\": {\", \"thinking\": \"hm\", "
               "\"tool_calls\": [{\"id\": \"ID0\", \"function\": {\"name\": \"f\", \"arguments\": "
               "{}}}]}, " DONE("stop"));
-    end_talk(&t);
+    pn_test_talk_end(&k);
 }
 
 static void texts_answered(void **state)
 {
     (void)state;
-    talk t;
-    begin_talk(&t, &pn_ollama_text_wire, true);
-    t.wire->ping(&t.reply, &t.out);
-    check(&t, LINE("\"response\": \"\""));
-    say(&t, PN_PARSE_THOUGHT, "hm", false);
-    check(&t, LINE("\"response\": \"\", \"thinking\": \"hm\""));
-    say(&t, PN_PARSE_TEXT, "a", false);
-    check(&t, LINE("\"response\": \"a\""));
-    say(&t, PN_PARSE_CALL, "f", false);
-    say(&t, PN_PARSE_ARGS, "{}", false);
-    say(&t, PN_PARSE_CALL_END, "", true); /* /api/generate has no calls */
-    check(&t, LINE("\"response\": \"{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {}}\""));
-    finish(&t, PN_FINISH_STOP);
-    check(&t, "{\"model\": \"m\", @, \"response\": \"\", " DONE("stop") "\n");
-    end_talk(&t);
-    begin_talk(&t, &pn_ollama_text_wire, false);
-    say(&t, PN_PARSE_TEXT, "a", false);
-    finish(&t, PN_FINISH_EOS);
-    check(&t, "{\"model\": \"m\", @, \"response\": \"a\", " DONE("stop"));
-    end_talk(&t);
+    pn_test_talk k;
+    begin(&k, &pn_ollama_text_wire, true);
+    k.wire->ping(&k.reply, &k.out);
+    check(&k, LINE("\"response\": \"\""));
+    pn_test_talk_say(&k, PN_PARSE_THOUGHT, "hm", false);
+    check(&k, LINE("\"response\": \"\", \"thinking\": \"hm\""));
+    pn_test_talk_say(&k, PN_PARSE_TEXT, "a", false);
+    check(&k, LINE("\"response\": \"a\""));
+    pn_test_talk_say(&k, PN_PARSE_CALL, "f", false);
+    pn_test_talk_say(&k, PN_PARSE_ARGS, "{}", false);
+    pn_test_talk_say(&k, PN_PARSE_CALL_END, "", true); /* /api/generate has no calls */
+    check(&k, LINE("\"response\": \"{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {}}\""));
+    pn_test_talk_finish(&k, PN_FINISH_STOP);
+    check(&k, "{\"model\": \"m\", @, \"response\": \"\", " DONE("stop") "\n");
+    pn_test_talk_end(&k);
+    begin(&k, &pn_ollama_text_wire, false);
+    pn_test_talk_say(&k, PN_PARSE_TEXT, "a", false);
+    pn_test_talk_finish(&k, PN_FINISH_EOS);
+    check(&k, "{\"model\": \"m\", @, \"response\": \"a\", " DONE("stop"));
+    pn_test_talk_end(&k);
     for (int is_unload = 0; is_unload < 2; is_unload++) {
-        begin_talk(&t, &pn_ollama_text_wire, false);
+        begin(&k, &pn_ollama_text_wire, false);
         pn_ollama_load *const load = pn_calloc(1, sizeof *load);
         assert_non_null(load);
         load->is_unload = is_unload;
-        t.ask.extra = load;
-        finish(&t, PN_FINISH_LENGTH);
-        check(&t, is_unload ? "{\"model\": \"m\", @, \"response\": \"\", \"done\": true, "
+        k.ask.extra = load;
+        pn_test_talk_finish(&k, PN_FINISH_LENGTH);
+        check(&k, is_unload ? "{\"model\": \"m\", @, \"response\": \"\", \"done\": true, "
                               "\"done_reason\": \"unload\"}"
                             : "{\"model\": \"m\", @, \"response\": \"\", \"done\": true, "
                               "\"done_reason\": \"load\"}");
-        end_talk(&t);
+        pn_test_talk_end(&k);
     }
 }
 
@@ -411,9 +310,11 @@ static void the_model(void **state)
     for (size_t i = 0; i < 4; i++) {
         pn_buf out = { 0 };
         pn_problem p = { 0 };
-        pn_visit v = { .path = paths[i], .rest = "", .query = "", .body = parse("{}") };
-        assert_int_equal(find(paths[i])->answer(server, &v, &out, &p), PN_OK);
-        said[i] = parse(pn_buf_cstr(&out));
+        pn_visit v = { .path = paths[i], .rest = "", .query = "", .body = pn_test_json("{}") };
+        assert_int_equal(
+            pn_test_route(&t, i == 3 ? "POST" : "GET", paths[i])->answer(t.server, &v, &out, &p),
+            PN_OK);
+        said[i] = pn_test_json(pn_buf_cstr(&out));
         pn_json_free(v.body);
         pn_buf_free(&out);
     }
@@ -422,12 +323,12 @@ static void the_model(void **state)
         const pn_json *const m = pn_json_item(pn_json_get(said[i], "models"), 0);
         assert_true(pn_json_str(pn_json_get(m, "name")).len > 0);
         assert_int_equal(pn_json_str(pn_json_get(m, "digest")).len, 32);
-        assert_int_equal(pn_json_int(pn_json_get(m, "size")), model->info.weight_bytes);
+        assert_int_equal(pn_json_int(pn_json_get(m, "size")), t.model->info.weight_bytes);
         assert_non_null(pn_json_get(pn_json_get(m, "details"), "family"));
         assert_non_null(pn_json_get(m, i == 1 ? "modified_at" : "expires_at"));
     }
     const pn_json *const info = pn_json_get(said[3], "model_info");
-    assert_int_equal(pn_json_int(pn_json_get(info, "qwen35moe.context_length")), 2048);
+    assert_int_equal(pn_json_int(pn_json_get(info, "qwen35moe.context_length")), PN_TEST_N_CTX);
     assert_int_equal(pn_json_len(pn_json_get(said[3], "capabilities")), 4);
     for (size_t i = 0; i < 4; i++)
         pn_json_free(said[i]);
@@ -441,11 +342,12 @@ static void what_is_not_here(void **state)
         pn_buf out = { 0 };
         pn_problem p = { 0 };
         pn_visit v = { .path = paths[i], .rest = "", .query = "" };
-        const pn_route *const r = find(paths[i]);
-        assert_int_not_equal(r->answer(server, &v, &out, &p), PN_OK);
+        const pn_route *const r =
+            pn_test_route(&t, strcmp(paths[i], "/api/delete") == 0 ? "DELETE" : "POST", paths[i]);
+        assert_int_not_equal(r->answer(t.server, &v, &out, &p), PN_OK);
         assert_int_equal(pn_problem_status(&p), 501);
         r->wire->problem(&p, &out);
-        pn_json *const error = parse(pn_buf_cstr(&out));
+        pn_json *const error = pn_test_json(pn_buf_cstr(&out));
         assert_non_null(strstr(pn_json_str(pn_json_get(error, "error")).ptr, paths[i]));
         pn_json_free(error);
         pn_buf_free(&out);
@@ -465,5 +367,5 @@ int main(void)
         cmocka_unit_test(the_model),
         cmocka_unit_test(what_is_not_here),
     };
-    return cmocka_run_group_tests(tests, open_server, close_server);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }
