@@ -215,6 +215,8 @@ typedef struct pn_request_opts {
     pn_state_opts state; /* of a sequence of its own */
     int priority;    /* -8 to 8. The highest leaves the queue first; among the prompts being read,
                         one step is twice the tokens */
+    bool is_passing; /* starts from kept states as others do, but leaves nothing behind: no state in
+                        the cache, no turn to replay. For calls that nothing will continue */
     pn_gen_opts gen; /* what it points to is copied, but for the constraint */
     void (*on_done)(void *ctx, pn_request *request); /* once, with gen.ctx; may be NULL */
 } pn_request_opts;

@@ -169,7 +169,7 @@ void pn_request_fail(pn_request *r, const pn_err *err)
 /* Remembers the answer for replay: what was fed, and the last token, if it was shown. */
 static void learn(pn_request *r, pn_finish why)
 {
-    if (!r->result.n_generated)
+    if (!r->result.n_generated || r->opts.is_passing)
         return;
     pn_ids *const held = &r->session->held;
     const size_t n = held->len;
@@ -256,7 +256,7 @@ static pn_status prepare(pn_request *r, pn_err *err)
         PN_TRY(pn_session_new(r->engine, &r->opts.state, &r->session, err));
         r->session->is_busy = true;
     }
-    PN_TRY(pn_session_begin(r->session, &r->prompt, &r->turns, err));
+    PN_TRY(pn_session_begin(r->session, &r->prompt, &r->turns, r->opts.is_passing, err));
     return r->session->held.len < r->prompt.len ? pn_seq_reserve(&r->session->seq, 1, err) : PN_OK;
 }
 

@@ -84,8 +84,10 @@ static pn_status restore(pn_session *s, const pn_ids *prompt, pn_err *err)
     return PN_OK;
 }
 
-pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *turns, pn_err *err)
+pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *turns,
+                           bool is_passing, pn_err *err)
 {
+    s->is_passing = is_passing;
     s->n_border = s->i_border = 0;
     if (!holds_prefix(s, prompt)) {
         pn_session_reset(s); /* a recurrent state cannot be taken back */
@@ -93,7 +95,7 @@ pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *tu
             PN_TRY(restore(s, prompt, err));
     }
     s->kept = s->held.len;
-    if (s->cache)
+    if (s->cache && !is_passing)
         s->n_border =
             pn_cache_plan((int)s->held.len, (int)prompt->len, turns->ptr, turns->len, s->borders);
     return PN_OK;
@@ -106,10 +108,10 @@ size_t pn_session_room(const pn_session *s, const pn_ids *prompt)
     return end - s->held.len;
 }
 
-/* What cannot be kept is only missed later. */
+/* What cannot be kept is only missed later; what a passing request computes is not kept. */
 static void keep(pn_session *s, pn_cache_kind kind, pn_cache_pin *pin)
 {
-    if (!s->cache || !s->held.len || s->kept == s->held.len)
+    if (!s->cache || s->is_passing || !s->held.len || s->kept == s->held.len)
         return;
     pn_cache_keep(s->cache, &s->seq, s->held.ptr, kind, pin, NULL);
     s->kept = s->held.len;
@@ -156,6 +158,7 @@ void pn_session_leave(pn_session *s)
 {
     pn_session_mend(s);
     keep(s, PN_CACHE_TURN, NULL);
+    s->is_passing = false;
     if (s->cache)
         pn_cache_release(&s->pin);
 }

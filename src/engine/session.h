@@ -19,6 +19,7 @@ struct pn_session {
     float *logits;   /* [n_vocab] of the last of them */
     bool has_logits; /* they are there */
     bool is_busy;    /* a request works on it */
+    bool is_passing; /* which leaves no state behind */
 
     pn_cache *cache;  /* the engine's; NULL: none, or not of this KV type */
     pn_cache_pin pin; /* the border that it started from or left last */
@@ -29,9 +30,11 @@ struct pn_session {
 };
 
 /* Makes the session hold a prefix of the prompt, the longest that it or the cache has; turns: where
- * messages begin. With the whole prompt held, its logits are there.
+ * messages begin; is_passing: none of its states are kept until pn_session_leave. With the whole
+ * prompt held, its logits are there.
  * Errors: PN_ERR_NOMEM, PN_ERR_LIMIT; the session is then empty. */
-pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *turns, pn_err *err);
+pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *turns,
+                           bool is_passing, pn_err *err);
 /* Tokens of the prompt that a pass may feed before a state is to be kept. */
 size_t pn_session_room(const pn_session *s, const pn_ids *prompt);
 

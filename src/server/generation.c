@@ -105,6 +105,7 @@ static void submit(pn_choice *c)
         .n_id = a->prompt.ids.len,
         .state = { .n_ctx = ex->s->n_ctx, .kv_type = ex->s->opts.kv_type },
         .priority = a->is_background ? PRIORITY_BACKGROUND : 0,
+        .is_passing = a->no_cache,
         .gen = a->gen,
         .on_done = on_done,
     };

@@ -5,6 +5,7 @@
 #include "support/model_run.h"
 
 #include "engine/request.h"
+#include "tokenizer/encode.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -406,6 +407,55 @@ static void test_cancelled_prompt(void **state)
     setup_close(&t);
 }
 
+/* A passing request starts where another would and has the same text, and leaves nothing: no state,
+ * whether it ends or is cancelled, and no turn to replay. */
+static void test_passing(void **state)
+{
+    (void)state;
+    setup t = setup_open((pn_engine_opts){ .cache_ram_bytes = 64 << 20 });
+    static const char turn[] = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n";
+    const pn_encode_opts trusted = { .parse_special = true };
+    pn_ids ids = { 0 };
+    assert_true(pn_ids_reserve(&ids, (size_t)n_prompt[3]));
+    memcpy(ids.ptr, t.ids[3], (size_t)n_prompt[3] * sizeof *ids.ptr);
+    ids.len = (size_t)n_prompt[3];
+    assert_int_equal(pn_encode(t.e->vocab, (pn_span){ turn, strlen(turn) }, &trusted, &ids, NULL),
+                     PN_OK);
+    client c[5] = { 0 };
+    pn_request_opts o = request_opts(&t, 3, &c[0]);
+    submit(&t, &o); /* leaves states at its end, before the turn that follows */
+    run_all(&t);
+    pn_cache_stats before, after;
+    pn_cache_get_stats(t.e->cache, &before);
+    o.ids = ids.ptr;
+    o.n_id = ids.len;
+    o.gen.n_predict = 12;
+    o.gen.borders = &n_prompt[3];
+    o.gen.n_border = 1;
+    pn_gen_result r;
+    for (int i = 1; i < 5; i++) {
+        o.is_passing = i < 4;
+        o.gen.ctx = &c[i];
+        c[i].say_no_at = i == 2 ? 3 : 0;
+        c[i].stop_at = i == 3 ? 1 : 0;
+        submit(&t, &o);
+        run_all(&t);
+        assert_int_equal(pn_request_result(c[i].r, &r, NULL), PN_OK);
+        assert_int_equal(r.n_cached, i == 3 ? 0 : n_prompt[3] - 1);
+        pn_cache_get_stats(t.e->cache, &after);
+        assert_int_equal(after.n_kept == before.n_kept, i < 4);
+        pn_replay_stats replay;
+        pn_replay_get_stats(t.e->replay, &replay);
+        assert_int_equal(replay.n_turns, i == 4);
+    }
+    assert_int_equal(c[1].len, c[4].len);
+    assert_memory_equal(c[1].text, c[4].text, c[1].len);
+    for (int i = 0; i < 5; i++)
+        pn_request_free(c[i].r);
+    pn_ids_free(&ids);
+    setup_close(&t);
+}
+
 /* Where memory ends, requests wait for each other instead of failing; the limit always holds. */
 static void test_short_of_memory(void **state)
 {
@@ -509,7 +559,7 @@ int main(void)
         cmocka_unit_test(test_errors_stay_alone), cmocka_unit_test(test_priorities),
         cmocka_unit_test(test_sessions),          cmocka_unit_test(test_cancelled_prompt),
         cmocka_unit_test(test_short_of_memory),   cmocka_unit_test(test_cancel_from_a_thread),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),          cmocka_unit_test(test_passing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
