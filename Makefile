@@ -104,6 +104,14 @@ $(BIN): $(CLI_OBJ) $(SERVER) $(LIB)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(SERVER_LDLIBS) $(LDLIBS) $(CLI_LDLIBS) -o $@
 
+# llguidance compiles schemas and grammars (docs/SAMPLING.md): from its wheel on PyPI, loaded at run time.
+.PHONY: llguidance
+LLGUIDANCE := build/llguidance/libpantheon_llguidance.so
+llguidance: $(LLGUIDANCE)
+$(LLGUIDANCE): scripts/llguidance
+	$(call say,WHEEL,$@)
+	@CC="$(CC)" scripts/llguidance $(@D)
+
 clean:
 	rm -rf build
 
@@ -125,6 +133,7 @@ install: all
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(PREFIX)/lib/libpantheon.so
 	install -m 644 include/pantheon/*.h $(DESTDIR)$(PREFIX)/include/pantheon
 	install -m 644 models/*.gguf $(DESTDIR)$(PREFIX)/share/pantheon
+	$(if $(wildcard $(LLGUIDANCE)),install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/pantheon $(wildcard $(dir $(LLGUIDANCE))*))
 	printf 'prefix=%s\nName: pantheon\nDescription: inference of qwen35moe models, bit for bit\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lpantheon\nLibs.private: $(LDLIBS) -pthread\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/pantheon.pc
 
@@ -170,6 +179,7 @@ replay-%: $(O)/tests/fuzz/replay_%
 	@n=$$($(RUN) $< tests/fuzz/corpus/$*) && echo "tests/fuzz/corpus/$*: $$n"
 
 test: setup-test
+	@$(MAKE) llguidance || echo "llguidance cannot be fetched: its tests are SKIPPED"
 	@$(MAKE) test-all
 test-all:
 	@$(MAKE) -k test-c lint $(if $(filter release,$(BUILD)),aarch64); s=$$?; $(MAKE) test-py && exit $$s
@@ -265,6 +275,7 @@ help:
 #: make soak       the long tests: full products, sanitizers over everything, half an hour a fuzz target
 #: make bench      both engines on slices of the 35B: bench/results, half an hour; ARGS='--help'
 #: make install    PREFIX=/usr/local DESTDIR=   program, libraries, headers, bundled model, pantheon.pc
+#: make llguidance   fetches the library that compiles JSON schemas and grammars, from PyPI
 #: make compdb     build/compile_commands.json for editors;   make clean removes build/
 #: BUILD=debug|asan|tsan with any of them: another build, in build/BUILD. V=1 shows whole commands.
 

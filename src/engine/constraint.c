@@ -1,11 +1,6 @@
 /* Constraints as the public interface makes them. */
 #include "engine/engine.h"
 
-static pn_status not_yet(pn_err *err)
-{
-    return pn_fail(err, PN_ERR_UNSUPPORTED, "constraints are not supported");
-}
-
 pn_status pn_constraint_json_object(pn_engine *engine, pn_constraint **constraint, pn_err *err)
 {
     PN_REQUIRE(engine && constraint, err);
@@ -23,25 +18,26 @@ pn_status pn_constraint_json_schema(pn_engine *engine, pn_span schema, pn_constr
                                     pn_err *err)
 {
     PN_REQUIRE(engine && constraint && (schema.ptr || !schema.len), err);
-    return not_yet(err);
+    return pn_json_schema_new(engine->grammar, schema, constraint, err);
 }
 
 pn_status pn_constraint_regex(pn_engine *engine, pn_span regex, pn_constraint **constraint,
                               pn_err *err)
 {
     PN_REQUIRE(engine && constraint && (regex.ptr || !regex.len), err);
-    return not_yet(err);
+    return pn_regex_new(engine->grammar, regex, constraint, err);
 }
 
 pn_status pn_constraint_grammar(pn_engine *engine, pn_span grammar, pn_constraint **constraint,
                                 pn_err *err)
 {
     PN_REQUIRE(engine && constraint && (grammar.ptr || !grammar.len), err);
-    return not_yet(err);
+    return pn_grammar_text_new(engine->grammar, grammar, constraint, err);
 }
 
 pn_status pn_constraint_available(pn_engine *engine, pn_err *err)
 {
     PN_REQUIRE(engine, err);
-    return not_yet(err);
+    pn_llguidance *l;
+    return pn_grammar_llguidance(engine->grammar, &l, err);
 }

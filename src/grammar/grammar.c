@@ -1,6 +1,7 @@
 #include "grammar/grammar.h"
 
 #include "base/mem.h"
+#include "grammar/llguidance.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -10,9 +11,11 @@ struct pn_grammar {
     size_t n_logit;
     int32_t *ends; /* [n_end] ids that end a turn */
     size_t n_end;
-    pthread_mutex_t lock; /* of what follows; what is made stays as it is */
-    pn_trie trie;         /* without nodes until it is made */
+    char *llguidance_path; /* NULL: its usual places */
+    pthread_mutex_t lock;  /* of what follows; what is made stays as it is */
+    pn_trie trie;          /* without nodes until it is made */
     pn_part_mask *parts[PN_GRAMMAR_N_SLOT];
+    pn_llguidance *llguidance;
 };
 
 static pn_status find_ends(pn_grammar *g, pn_err *err)
@@ -33,14 +36,18 @@ static pn_status find_ends(pn_grammar *g, pn_err *err)
 pn_status pn_grammar_new(const pn_vocab *vocab, size_t n_logit, const char *llguidance,
                          pn_grammar **grammar, pn_err *err)
 {
-    (void)llguidance;
     pn_grammar *const g = pn_calloc(1, sizeof *g);
     if (!g)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for constraints");
     g->vocab = vocab;
     g->n_logit = n_logit;
     pthread_mutex_init(&g->lock, NULL);
-    const pn_status st = find_ends(g, err);
+    pn_status st = find_ends(g, err);
+    if (st == PN_OK && llguidance) {
+        g->llguidance_path = pn_strndup(llguidance, strlen(llguidance));
+        if (!g->llguidance_path)
+            st = pn_fail(err, PN_ERR_NOMEM, "no memory for constraints");
+    }
     if (st != PN_OK) {
         pn_grammar_free(g);
         return st;
@@ -65,6 +72,8 @@ void pn_grammar_free(pn_grammar *g)
     for (size_t i = 0; i < PN_GRAMMAR_N_SLOT; i++)
         free_part(g->parts[i]);
     pn_trie_clear(&g->trie);
+    pn_llguidance_close(g->llguidance);
+    pn_free(g->llguidance_path);
     pthread_mutex_destroy(&g->lock);
     pn_free(g->ends);
     pn_free(g);
@@ -73,6 +82,11 @@ void pn_grammar_free(pn_grammar *g)
 const pn_vocab *pn_grammar_vocab(const pn_grammar *g)
 {
     return g->vocab;
+}
+
+size_t pn_grammar_n_logit(const pn_grammar *g)
+{
+    return g->n_logit;
 }
 
 size_t pn_grammar_n_word(const pn_grammar *g)
@@ -84,6 +98,25 @@ void pn_grammar_allow_ends(const pn_grammar *g, uint32_t *mask)
 {
     for (size_t i = 0; i < g->n_end; i++)
         pn_mask_set(mask, g->ends[i]);
+}
+
+const int32_t *pn_grammar_ends(const pn_grammar *g, size_t *n)
+{
+    *n = g->n_end;
+    return g->ends;
+}
+
+pn_status pn_grammar_llguidance(pn_grammar *g, pn_llguidance **l, pn_err *err)
+{
+    pthread_mutex_lock(&g->lock);
+    pn_status st = PN_OK;
+    if (!g->llguidance)
+        st = pn_llguidance_open(g->llguidance_path, &g->llguidance, err);
+    if (st == PN_OK)
+        st = pn_llguidance_prepare(g->llguidance, g, err);
+    pthread_mutex_unlock(&g->lock);
+    *l = g->llguidance;
+    return st;
 }
 
 pn_status pn_grammar_trie(pn_grammar *g, const pn_trie **trie, pn_err *err)

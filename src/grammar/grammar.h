@@ -4,6 +4,7 @@
 #ifndef PN_GRAMMAR_GRAMMAR_H
 #define PN_GRAMMAR_GRAMMAR_H
 
+#include "base/buf.h"
 #include "grammar/trie.h"
 #include "pantheon/constraint.h"
 
@@ -19,14 +20,27 @@ void pn_grammar_free(pn_grammar *g);
 pn_status pn_json_object_new(pn_grammar *g, pn_constraint **c, pn_err *err);
 pn_status pn_choice_new(pn_grammar *g, const pn_span *strings, size_t n, bool goes_on,
                         pn_constraint **c, pn_err *err);
+pn_status pn_json_schema_new(pn_grammar *g, pn_span schema, pn_constraint **c, pn_err *err);
+pn_status pn_regex_new(pn_grammar *g, pn_span regex, pn_constraint **c, pn_err *err);
+pn_status pn_grammar_text_new(pn_grammar *g, pn_span grammar, pn_constraint **c, pn_err *err);
+
+/* The Lark text that is compiled for a grammar, appended to text.
+ * Errors: those of pn_grammar_text_new before llguidance sees it. */
+pn_status pn_grammar_text(pn_span grammar, pn_buf *text, pn_err *err);
 
 /* For the kinds of constraint. */
 const pn_vocab *pn_grammar_vocab(const pn_grammar *g);
+size_t pn_grammar_n_logit(const pn_grammar *g);
 size_t pn_grammar_n_word(const pn_grammar *g); /* of a mask: 32 ids each */
 /* The trie, made by the first call. Errors: PN_ERR_NOMEM. */
 pn_status pn_grammar_trie(pn_grammar *g, const pn_trie **trie, pn_err *err);
 /* Sets the bits of the tokens that end a turn. */
 void pn_grammar_allow_ends(const pn_grammar *g, uint32_t *mask);
+const int32_t *pn_grammar_ends(const pn_grammar *g, size_t *n);
+/* llguidance, loaded and with its vocabulary by the first call.
+ * Errors: those of pn_llguidance_open and pn_llguidance_prepare. */
+typedef struct pn_llguidance pn_llguidance;
+pn_status pn_grammar_llguidance(pn_grammar *g, pn_llguidance **l, pn_err *err);
 
 /* Masks that a kind has computed, found again by a number that it gives them: a slot of a table
  * that only grows. */

@@ -2,6 +2,7 @@
  * tried one by one, choices, limits. */
 
 #include "support/check.h"
+#include "support/real_vocab.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -38,13 +39,8 @@ typedef struct setup {
 static int open_real(void **state)
 {
     setup *const t = calloc(1, sizeof *t);
-    pn_gguf *file = NULL;
-    pn_err err = { 0 };
-    if (pn_gguf_open("tests/golden/data/tokenizer/qwen36-vocab.gguf", NULL, &file, &err) != PN_OK ||
-        pn_vocab_load(file, &t->vocab, &err) != PN_OK ||
-        pn_grammar_new(t->vocab, N_LOGIT, NULL, &t->g, &err) != PN_OK)
-        fail_msg("%s", err.msg);
-    pn_gguf_close(file);
+    t->vocab = pn_test_real_vocab();
+    assert_int_equal(pn_grammar_new(t->vocab, N_LOGIT, NULL, &t->g, NULL), PN_OK);
     *state = t;
     return 0;
 }
