@@ -74,6 +74,24 @@ static scan scan_text(const char *p, size_t len, char *fix)
     return s;
 }
 
+/* The key of the number that ends before `end`, with its quotes; empty: it is an array's item. */
+static pn_span key_of_number(const char *text, size_t end)
+{
+    size_t i = end;
+    while (i && strchr("+-.0123456789eE", text[i - 1]))
+        i--;
+    while (i && strchr(" \t\r\n", text[i - 1]))
+        i--;
+    if (!i || text[--i] != ':')
+        return (pn_span){ 0 };
+    while (i && text[i - 1] != '"')
+        i--;
+    const size_t close = i;
+    for (i = i ? i - 1 : 0; i && (text[i - 1] != '"' || (i > 1 && text[i - 2] == '\\'));)
+        i--;
+    return i ? (pn_span){ text + i - 1, close - i + 1 } : (pn_span){ 0 };
+}
+
 static pn_status load(const char *text, size_t len, const char *what, pn_json **out, pn_err *err)
 {
     json_error_t e;
@@ -88,11 +106,14 @@ static pn_status load(const char *text, size_t len, const char *what, pn_json **
     }
     if (json_error_code(&e) == json_error_out_of_memory)
         return pn_fail(err, PN_ERR_NOMEM, "%s: no memory for its JSON", what);
-    if (json_error_code(&e) == json_error_numeric_overflow)
+    if (json_error_code(&e) == json_error_numeric_overflow) {
+        const pn_span key = key_of_number(text, (size_t)e.position);
         return pn_fail(err, PN_ERR_FORMAT,
-                       "%s: line %d column %d: number out of range; integers go from -2^63 to "
-                       "2^63-1, others to 1.8e308",
-                       what, e.line, e.column);
+                       "%s: line %d column %d: number out of range%s%.*s; integers go from -2^63 "
+                       "to 2^63-1, others to 1.8e308",
+                       what, e.line, e.column, key.len ? " at " : "",
+                       (int)(key.len < 80 ? key.len : 80), key.len ? key.ptr : "");
+    }
     return pn_fail(err, PN_ERR_FORMAT, "%s: not valid JSON: line %d column %d: %s", what, e.line,
                    e.column, e.text);
 }
