@@ -159,7 +159,8 @@ typedef struct pn_gen_opts {
     bool (*on_token)(void *ctx, const pn_token *token);
     bool wants_logprobs; /* on_token gets logprob and top */
     int n_top_logprobs;  /* 0 to PN_MAX_TOP_LOGPROBS */
-    /* Each piece of the answer as soon as it is whole UTF-8; false stops. May be NULL. */
+    /* Each piece of the answer as soon as it is whole UTF-8; what never becomes that is U+FFFD.
+     * False stops. May be NULL. */
     bool (*on_text)(void *ctx, pn_span text, bool is_thinking);
     pn_progress_fn *progress; /* while the prompt is read; may be NULL */
     /* Asked before each pass, and before each layer of one that reads much of this prompt; may be

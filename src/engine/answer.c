@@ -42,7 +42,7 @@ pn_status pn_answer_init(pn_answer *a, const pn_engine *engine, const pn_gen_opt
     *a = (pn_answer){
         .engine = engine,
         .opts = opts,
-        .detok = { .vocab = engine->vocab },
+        .detok = { .vocab = engine->vocab, .replace = true },
         .is_thinking = opts->starts_thinking,
     };
     const pn_status st = fill(a, err);

@@ -368,6 +368,24 @@ static void test_logit_bias(void **state)
     setup_close(&t);
 }
 
+/* Bytes that never become UTF-8 come as U+FFFD, at once where that is certain, else at the end. */
+static void test_text_is_utf8(void **state)
+{
+    (void)state;
+    static const char *const odd[] = { "\xff", "\xe2" };
+    setup t = setup_open();
+    for (size_t i = 0; i < 2; i++) {
+        answer a = { 0 };
+        const pn_logit_bias only = { pn_vocab_find(t.e->vocab, span(odd[i])), 100 };
+        assert_true(only.token >= 0);
+        run(&t, &a, (pn_gen_opts){ .n_predict = 2, .logit_bias = &only, .n_logit_bias = 1 });
+        assert_int_equal(a.bytes.len, 2);
+        assert_string_equal(pn_buf_cstr(&a.shown), "\xef\xbf\xbd\xef\xbf\xbd");
+        answer_clear(&a);
+    }
+    setup_close(&t);
+}
+
 /* Log-probabilities are those of the model's own logits, whatever the sampler makes of them. */
 static void test_logprobs(void **state)
 {
@@ -550,15 +568,11 @@ static void test_on_token_stops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_think_budget),
-        cmocka_unit_test(test_end_thinking),
-        cmocka_unit_test(test_opening),
-        cmocka_unit_test(test_budget_spares_a_call),
-        cmocka_unit_test(test_logit_bias),
-        cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_penalties_pause_in_calls),
-        cmocka_unit_test(test_loop_detector),
-        cmocka_unit_test(test_loops_end),
+        cmocka_unit_test(test_think_budget),   cmocka_unit_test(test_end_thinking),
+        cmocka_unit_test(test_opening),        cmocka_unit_test(test_budget_spares_a_call),
+        cmocka_unit_test(test_logit_bias),     cmocka_unit_test(test_text_is_utf8),
+        cmocka_unit_test(test_logprobs),       cmocka_unit_test(test_penalties_pause_in_calls),
+        cmocka_unit_test(test_loop_detector),  cmocka_unit_test(test_loops_end),
         cmocka_unit_test(test_on_token_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
