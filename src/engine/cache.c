@@ -1,5 +1,5 @@
 /* Restoring and keeping borders within the budget, in memory and through the store. */
-#include "engine/cache_tree.h"
+#include "engine/cache_lru.h"
 
 #include "base/mem.h"
 
@@ -35,23 +35,6 @@ static void drop(pn_cache *c, pn_cache_node *node)
     c->stats.n_borders--;
 }
 
-/* The unpinned border that was unused for longest, of those whose state nobody else holds, which is
- * freed at once, and of the others. */
-typedef struct victims {
-    pn_cache_node *own, *shared; /* NULL: none */
-} victims;
-
-static victims find_victims(pn_cache *c)
-{
-    victims v = { NULL, NULL };
-    for (pn_cache_node *node = pn_tree_next(&c->root); node; node = pn_tree_next(node)) {
-        pn_cache_node **const best = pn_block_is_shared(node->snapshot->rec) ? &v.shared : &v.own;
-        if (!node->n_pin && (!*best || node->used_at < (*best)->used_at))
-            *best = node;
-    }
-    return v;
-}
-
 /* Gives back what waits to be written; false when nothing does. */
 static bool drop_queue(pn_cache *c)
 {
@@ -66,14 +49,25 @@ static bool drop_queue(pn_cache *c)
 static bool evict(void *ctx)
 {
     pn_cache *const c = ctx;
-    const victims v = find_victims(c);
-    if (!v.own && (drop_queue(c) || (c->shed && c->shed(c->shed_ctx))))
+    const pn_lru_victims v = pn_lru_find(&c->root);
+    pn_cache_node *node = v.probation;
+    if (!node && drop_queue(c)) /* may hold states that are on probation */
         return true;
-    if (!v.own && !v.shared)
+    node = node ? node : v.protected;
+    if (!node && c->shed && c->shed(c->shed_ctx))
+        return true;
+    node = node ? node : v.shared;
+    if (!node)
         return false;
-    drop(c, v.own ? v.own : v.shared);
+    drop(c, node);
     c->stats.n_evicted++;
     return true;
+}
+
+/* Three quarters: what is new always finds room. Without a limit nothing is evicted. */
+static size_t max_protected(const pn_cache *c)
+{
+    return c->budget.limit ? c->budget.limit / 4 * 3 : SIZE_MAX;
 }
 
 void pn_cache_set_shed(pn_cache *c, bool (*shed)(void *ctx), void *ctx)
@@ -153,6 +147,12 @@ static void use(pn_cache *c, pn_cache_node *node)
     node->used_at = ++c->clock;
 }
 
+static void start_from(pn_cache *c, pn_cache_node *node)
+{
+    use(c, node);
+    pn_lru_restored(&c->root, node, max_protected(c));
+}
+
 void pn_cache_release(pn_cache_pin *pin)
 {
     if (pin->node) {
@@ -225,6 +225,8 @@ static pn_status add_border(pn_cache *c, const pn_seq *seq, const int32_t *ids, 
         PN_TRY(make_room_to_go_on(c, seq, err));
     PN_TRY(node_new(c, seq, ids, node, err));
     pn_tree_insert(&c->root, *node);
+    use(c, *node);
+    pn_lru_added(&c->root, *node, max_protected(c));
     c->stats.n_borders++;
     c->stats.n_kept++;
     return PN_OK;
@@ -285,11 +287,11 @@ pn_status pn_cache_restore(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, 
     move_pin(c, pin, node);
     pn_cache_node *const read = restore_from_disk(c, seq, ids, n_most, node, &hit->is_from_disk);
     if (read) {
-        use(c, read);
+        start_from(c, read);
         move_pin(c, pin, read);
     } else if (!hit->is_from_disk && node != &c->root) {
         PN_TRY(pn_seq_rewind(seq, node->snapshot, err));
-        use(c, node);
+        start_from(c, node);
         save(c, node);
     }
     hit->pos = seq->pos;

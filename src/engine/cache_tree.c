@@ -110,8 +110,11 @@ void pn_tree_remove(pn_cache_node *node)
 
 pn_cache_node *pn_tree_next(const pn_cache_node *node)
 {
-    if (node->child)
-        return node->child;
+    return node->child ? node->child : pn_tree_beyond(node);
+}
+
+pn_cache_node *pn_tree_beyond(const pn_cache_node *node)
+{
     while (node && !node->next)
         node = node->parent;
     return node ? node->next : NULL;

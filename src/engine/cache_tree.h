@@ -15,7 +15,9 @@ struct pn_cache_node {
     pn_snapshot *snapshot;                /* at pos */
     uint64_t used_at;                     /* the cache's clock */
     int n_pin;
-    bool is_turn; /* belongs on disk, too */
+    int n_start;       /* requests that started from it */
+    bool is_protected; /* cache_lru.h */
+    bool is_turn;      /* belongs on disk, too */
 };
 
 /* What a node needs beside its blocks. */
@@ -31,6 +33,8 @@ void pn_tree_remove(pn_cache_node *node);
 /* The next node in an order that comes to all but the root; NULL after the last. node may be the
  * root. */
 pn_cache_node *pn_tree_next(const pn_cache_node *node);
+/* The first in that order which is not behind node. */
+pn_cache_node *pn_tree_beyond(const pn_cache_node *node);
 
 /* The tree of a cache. */
 pn_cache_node *pn_cache_root(pn_cache *cache);

@@ -1,10 +1,10 @@
 /* The state cache under random use: several sequences at a time whose prompts branch off each
  * other's, small budgets that evict all the while, cancelled passes; with a folder also a restart,
  * and processes that are killed at any moment. After every step: each logit equals the cold run's,
- * bit for bit; the memory booked is what live sequences and borders hold, and within the budget;
- * what is pinned is there. SEED= repeats a run, SOAK=1 makes it long. */
+ * bit for bit; the memory booked is what live sequences and borders hold, and within the budget, and
+ * what protected borders hold is within their share; what is pinned is there. SEED= repeats a run, SOAK=1 makes it long. */
 
-#include "engine/cache_tree.h"
+#include "engine/cache_lru.h"
 
 #include "support/check.h"
 #include "support/model_run.h"
@@ -50,6 +50,7 @@ typedef struct rig {
     client clients[N_CLIENT];
     float *y; /* [N_BATCH][n_vocab] */
     int n_checked, n_limit, n_cancelled, n_from_disk;
+    int n_protected; /* checks that found protected borders */
 } rig;
 
 /* splitmix64; 0 to n - 1. */
@@ -91,6 +92,42 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static void enter_node(books *b, const pn_cache_node *node)
+{
+    enter(b, node->ids);
+    enter(b, node->snapshot->rec);
+    for (int i = 0; i < node->snapshot->n_page; i++)
+        enter(b, node->snapshot->pages[i]);
+}
+
+/* Bytes of all that was entered, each block once. */
+static size_t sum(books *b)
+{
+    size_t n = 0;
+    qsort(b->blocks, b->n, sizeof *b->blocks, by_address);
+    for (size_t i = 0; i < b->n; i++)
+        if (!i || b->blocks[i] != b->blocks[i - 1])
+            n += pn_block_cost(b->blocks[i]->bytes);
+    return n;
+}
+
+/* Protected borders hold no more than what they are said to, and that is within their share. */
+static void check_protected(rig *r, size_t limit)
+{
+    static books b;
+    size_t n = 0;
+    b.n = 0;
+    pn_cache_node *const root = pn_cache_root(r->cache);
+    for (pn_cache_node *node = pn_tree_next(root); node; node = pn_tree_next(node))
+        if (node->is_protected) {
+            enter_node(&b, node);
+            n += pn_tree_node_bytes(node->pos);
+        }
+    r->n_protected += b.n > 0;
+    assert_in_range(sum(&b) + n, 0, pn_lru_protected_bytes(root));
+    assert_in_range(pn_lru_protected_bytes(root), 0, limit / 4 * 3);
+}
+
 /* What all holders hold, each block once, against what the budget says; the tree's order; pins. */
 static void check_books(rig *r)
 {
@@ -100,6 +137,7 @@ static void check_books(rig *r)
     pn_cache_get_stats(r->cache, &stats);
     assert_true(stats.ram_bytes <= stats.ram_limit);
     assert_true(stats.disk.bytes <= stats.disk.max_bytes);
+    check_protected(r, stats.ram_limit);
     if (pn_cache_store(r->cache)) { /* holds what it has not written yet */
         if (below(r, 10))
             return;
@@ -113,10 +151,7 @@ static void check_books(rig *r)
         want += pn_tree_node_bytes(node->pos);
         n_node++;
         n_pin += node->n_pin;
-        enter(&b, node->ids);
-        enter(&b, node->snapshot->rec);
-        for (int i = 0; i < node->snapshot->n_page; i++)
-            enter(&b, node->snapshot->pages[i]);
+        enter_node(&b, node);
         assert_true(node->parent->pos < node->pos);
         int n_common;
         assert_ptr_equal(pn_tree_find(root, (const int32_t *)node->ids->data, node->pos, &n_common),
@@ -129,11 +164,7 @@ static void check_books(rig *r)
         for (int k = 0; k < c->seq.n_page; k++)
             enter(&b, c->seq.pages[k]);
     }
-    qsort(b.blocks, b.n, sizeof *b.blocks, by_address);
-    for (size_t i = 0; i < b.n; i++)
-        if (!i || b.blocks[i] != b.blocks[i - 1])
-            want += pn_block_cost(b.blocks[i]->bytes);
-    assert_int_equal(stats.ram_bytes, want);
+    assert_int_equal(stats.ram_bytes, want + sum(&b));
     assert_int_equal(stats.n_borders, n_node);
     assert_int_equal(n_pin, 0);
 }
@@ -263,6 +294,7 @@ static void live(rig *r, int n_state, const char *dir, int n_step)
            n_state, dir ? " and a folder" : "", r->n_checked, (double)s.n_hit_tokens,
            (double)s.n_asked_tokens, (double)s.n_kept, (double)s.n_evicted, (double)s.n_refused,
            (double)s.n_from_disk, (double)s.disk.n_written, r->n_limit, r->n_cancelled);
+    assert_true(r->n_protected > 0 || n_state < 6);
     assert_true(s.n_restored > 0 && (s.n_evicted > 0 || n_state > 12));
     r->n_from_disk += (int)s.n_from_disk;
     for (int i = 0; i < N_CLIENT; i++) {
