@@ -97,6 +97,9 @@ static pn_gen_opts gen_opts(pn_run *r, int n_predict)
         .n_predict = n_predict,
         .ignore_eos = r->opts->ignore_eos,
         .starts_thinking = r->prompt.is_thinking,
+        .has_think_budget = r->opts->think_budget >= 0,
+        .think_budget = (int)r->opts->think_budget,
+        .constraint = r->constraint,
         .borders = r->prompt.borders.ptr,
         .n_border = r->prompt.borders.len,
         .on_text = on_text,
@@ -225,6 +228,7 @@ static pn_status make_engine(pn_run *r, bool is_chat, pn_err *err)
         .exec = pn_cli_exec_opts(r->opts, 0),
         .strict_content = r->opts->strict_content,
         .keeps_thoughts = strcmp(r->opts->replay, "full") == 0,
+        .llguidance = r->opts->llguidance,
     };
     pn_status st = cache_opts(r, is_chat, &opts, &dir, err);
     if (st == PN_OK)
@@ -240,6 +244,28 @@ static pn_status make_engine(pn_run *r, bool is_chat, pn_err *err)
     return st;
 }
 
+/* What --json-object, --json-schema or --grammar ask for. */
+static pn_status make_constraint(pn_run *r, pn_err *err)
+{
+    const pn_cli_opts *const o = r->opts;
+    const char *const path = o->json_schema ? o->json_schema : o->grammar;
+    if (o->json_object)
+        return pn_constraint_json_object(r->engine, &r->constraint, err);
+    if (!path)
+        return PN_OK;
+    pn_buf text = { 0 };
+    pn_status st = pn_file_read(path, PN_CONSTRAINT_MAX_BYTES, &text, err);
+    if (st == PN_OK) {
+        const pn_span span = { text.len ? text.ptr : "", text.len };
+        st = o->json_schema ? pn_constraint_json_schema(r->engine, span, &r->constraint, err)
+                            : pn_constraint_grammar(r->engine, span, &r->constraint, err);
+        if (st != PN_OK)
+            pn_err_prefix(err, "%s: ", path);
+    }
+    pn_buf_free(&text);
+    return st;
+}
+
 static pn_status start(pn_run *r, bool is_chat, pn_err *err)
 {
     r->model = pn_cli_load_model(r->opts, err);
@@ -247,6 +273,7 @@ static pn_status start(pn_run *r, bool is_chat, pn_err *err)
         return err->code;
     r->is_person = is_chat && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     PN_TRY(make_engine(r, is_chat, err));
+    PN_TRY(make_constraint(r, err));
     if (!r->opts->raw && pn_engine_template_note(r->engine)[0])
         pn_cli_say("%s", pn_engine_template_note(r->engine));
     r->thinks = !r->opts->no_think;
@@ -264,6 +291,8 @@ int pn_cmd_run(const pn_cli_opts *opts)
     const bool is_chat = !opts->prompt && !opts->file;
     if (is_chat && opts->raw)
         return pn_cli_usage("run: --raw continues a text: give it with -p or -f");
+    if (opts->json_object + (opts->json_schema != NULL) + (opts->grammar != NULL) > 1)
+        return pn_cli_usage("run: give one of --json-object, --json-schema and --grammar");
     pn_status st = PN_OK;
     if (opts->prompt)
         pn_buf_adds(&prompt, opts->prompt);
@@ -276,6 +305,7 @@ int pn_cmd_run(const pn_cli_opts *opts)
     if (r.engine)
         pn_cli_profile_report(opts, pn_engine_exec(r.engine));
     pn_session_free(r.session);
+    pn_constraint_free(r.constraint);
     pn_engine_free(r.engine);
     pn_model_free(r.model);
     pn_chat_clear(&r.chat);

@@ -54,6 +54,10 @@ typedef struct pn_cli_opts {
     int64_t n_predict; /* tokens to generate */
     double temp, top_p, min_p, presence_penalty, frequency_penalty, repeat_penalty;
     int64_t top_k, repeat_last_n, seed;
+    int64_t think_budget; /* tokens */
+    bool json_object;
+    const char *json_schema, *grammar; /* paths */
+    const char *llguidance;
 
     /* how to run */
     int64_t n_threads, n_ctx, n_batch;

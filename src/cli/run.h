@@ -11,8 +11,9 @@ typedef struct pn_run {
     pn_engine *engine;
     pn_session *session;
     pn_chat chat;
-    pn_prompt prompt;       /* the current one */
-    pn_buf thought, answer; /* what the current answer has so far */
+    pn_prompt prompt;          /* the current one */
+    pn_constraint *constraint; /* of every answer; NULL: none */
+    pn_buf thought, answer;    /* what the current answer has so far */
     pn_cli_bar bar;
     bool is_person; /* a chat, by somebody at a terminal */
     bool has_color;

@@ -1,4 +1,5 @@
 """pantheon run with one prompt: text on standard output, all else on standard error, repeatable."""
+import json
 import os
 import pty
 import re
@@ -176,3 +177,46 @@ def test_verbose_says_what_was_loaded():
     r = pantheon("run", "-m", MODEL, "-p", "hi", "--temp", "0", "-n", "1", "-v").ok()
     assert "8 layers (2 with attention)" in r.err and "ssm_alpha" in r.err
     assert r.out == quiet.out and "layers" not in quiet.err
+
+
+ASK = ["-p", QUESTION, "--no-think", "--temp", 1, "--seed", 3]
+HAS_LLGUIDANCE = os.path.exists("build/llguidance/libpantheon_llguidance.so")
+LLGUIDANCE = ["--llguidance", "build/llguidance/libpantheon_llguidance.so"]
+
+
+def test_json_object():
+    r = run(*ASK, "-n", 60, "--json-object").ok()
+    assert r.text.lstrip().startswith("{"), r.text
+
+
+@pytest.mark.skipif(not HAS_LLGUIDANCE, reason="make llguidance")
+def test_json_schema_and_grammar(tmp_path):
+    schema, grammar = tmp_path / "s.json", tmp_path / "g.gbnf"
+    schema.write_text('{"type": "object", "properties": {"n": {"type": "integer", "maximum": 99, "minimum": 0}}, '
+                      '"required": ["n"], "additionalProperties": false}')
+    n = json.loads(run(*ASK, *LLGUIDANCE, "--json-schema", schema).ok().text)["n"]
+    assert 0 <= n <= 99
+    grammar.write_text('root ::= ("yes" | "no") " sir"')
+    assert run(*ASK, *LLGUIDANCE, "--grammar", grammar).ok().text in ("yes sir\n", "no sir\n")
+    grammar.write_text("root ::= root")
+    r = run(*ASK, *LLGUIDANCE, "--grammar", grammar)
+    assert r.rc == 1 and "never ends" in r.err and str(grammar) in r.err
+    schema.write_text('{"not": {}}')
+    assert "not" in run(*ASK, *LLGUIDANCE, "--json-schema", schema).err
+
+
+def test_constraints_that_cannot_be(tmp_path):
+    r = run(*ASK, "--json-schema", tmp_path / "none.json")
+    assert r.rc == 1 and "none.json" in r.err
+    r = run(*ASK, "--json-object", "--grammar", "x")
+    assert r.rc == 2 and "one of" in r.err
+    (tmp_path / "s.json").write_text("{}")
+    r = run(*ASK, "--llguidance", tmp_path / "none.so", "--json-schema", tmp_path / "s.json")
+    assert r.rc == 1 and "make llguidance" in r.err and r.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("budget", [0, 3])
+def test_think_budget(budget):
+    r = run("-p", QUESTION, "--temp", 0, "-n", budget + 8, "--ignore-eos", "--think-budget", budget).ok()
+    assert "</think>\n\n" in r.text
+    assert len(r.text.split("</think>")[0].split()) <= budget
