@@ -389,8 +389,9 @@ static pn_status read_limits(const pn_jat *root, pn_canon *c, pn_err *err)
 static pn_status read_request(const pn_jat *root, pn_canon *c, pn_err *err)
 {
     static const char *const same[] = { "model", "stream", "temperature", "top_p", "top_k", NULL };
-    static const char *const ours[] = { "chat_template_kwargs", "min_p",   "seed",
-                                        "cache_prompt",         "id_slot", NULL };
+    static const char *const ours[] = {
+        "chat_template_kwargs", "min_p", "seed", "cache_prompt", "id_slot", "ignore_eos", NULL
+    };
     PN_TRY(pn_jat_want(root, PN_JSON_OBJ, err));
     const pn_jat system = pn_jat_get(root, "system"), messages = pn_jat_get(root, "messages");
     const pn_jat tools = pn_jat_get(root, "tools"), choice = pn_jat_get(root, "tool_choice");

@@ -328,17 +328,22 @@ static void open_stream(pn_reply *r, pn_buf *out)
     put_response(r, "response.in_progress", PN_RESPONSE_RUNS, NULL, out);
 }
 
+/* Whether the answer ended before the model ended it. */
+static bool is_cut(const pn_reply *r)
+{
+    return strcmp(pn_reply_finish_word(r, &r->choices[0]), "length") == 0;
+}
+
 static void close_stream(pn_reply *r, pn_buf *out)
 {
     stream *const s = r->extra;
     if (!s)
         return;
-    const bool is_cut = strcmp(pn_reply_finish_word(r, &r->choices[0]), "length") == 0;
     if (s->is_open)
-        s->items.items[last(s)].is_cut = is_cut;
+        s->items.items[last(s)].is_cut = is_cut(r);
     end_item(r, out);
-    put_response(r, is_cut ? "response.incomplete" : "response.completed", PN_RESPONSE_ENDS, NULL,
-                 out);
+    put_response(r, is_cut(r) ? "response.incomplete" : "response.completed", PN_RESPONSE_ENDS,
+                 NULL, out);
 }
 
 static void fail_stream(pn_reply *r, const pn_problem *p, pn_buf *out)
@@ -363,7 +368,7 @@ static void put_whole(pn_reply *r, pn_buf *out)
 {
     pn_items items = { 0 };
     pn_jw w = { .buf = out };
-    out->failed |= !pn_items_of_choice(&items, &r->choices[0]);
+    out->failed |= !pn_items_of_choice(&items, &r->choices[0], is_cut(r));
     pn_response_put(r, &items, PN_RESPONSE_ENDS, NULL, NULL, &w);
     pn_items_clear(&items);
 }

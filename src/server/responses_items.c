@@ -20,7 +20,7 @@ pn_item *pn_items_add(pn_items *l, pn_item_kind kind)
     return &l->items[l->n++];
 }
 
-bool pn_items_of_choice(pn_items *l, const pn_reply_choice *c)
+bool pn_items_of_choice(pn_items *l, const pn_reply_choice *c, bool is_cut)
 {
     const pn_buf *const texts[] = { &c->thought, &c->text };
     for (int k = PN_ITEM_REASONING; k <= PN_ITEM_MESSAGE; k++) {
@@ -37,6 +37,8 @@ bool pn_items_of_choice(pn_items *l, const pn_reply_choice *c)
         it->i_call = i;
         it->is_cut = !c->calls[i].is_complete;
     }
+    if (l->n && !c->n_call)
+        l->items[l->n - 1].is_cut = is_cut;
     return true;
 }
 

@@ -25,9 +25,9 @@ typedef struct pn_items {
 
 /* The new last item; NULL when memory is short. */
 pn_item *pn_items_add(pn_items *l, pn_item_kind kind);
-/* The items of an answer that was not streamed: thoughts, text and calls. False when memory is
- * short. */
-bool pn_items_of_choice(pn_items *l, const pn_reply_choice *c);
+/* The items of an answer that was not streamed: thoughts, text and calls. is_cut: it ended before
+ * the model ended it. False when memory is short. */
+bool pn_items_of_choice(pn_items *l, const pn_reply_choice *c, bool is_cut);
 void pn_items_clear(pn_items *l);
 
 /* An item's id: its prefix, the response's own characters and its index. */

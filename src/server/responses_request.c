@@ -94,6 +94,7 @@ static pn_status read_request(const pn_jat *root, pn_responses_extra *x, pn_cano
                                         "repeat_penalty",
                                         "cache_prompt",
                                         "id_slot",
+                                        "ignore_eos",
                                         NULL };
     pn_err *const err = &p->err;
     PN_TRY(pn_jat_want(root, PN_JSON_OBJ, err));
