@@ -44,14 +44,42 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
   }
 });
 
+/* marked's rules for what stands within a line take time by the square of its length, and a model
+ * that repeats itself writes long ones: they are read in pieces, cut at white space. */
+const piecesOf = (text) => text.match(/[^]{1,1000}(?=\s|$)|[^]{1,1000}/gu) ?? [];
+
+/* The blocks of text. `known` has what the pieces of its lines were read as; returned is the same
+ * for the next time. */
+function lex(text, known) {
+  const lexer = new marked.Lexer(marked.defaults);
+  const pieces = new Map();
+  lexer.blockTokens(text.replace(/\r\n?/g, '\n'), lexer.tokens);
+  for (const line of lexer.inlineQueue) {
+    for (const piece of piecesOf(line.src)) {
+      if (!pieces.has(piece)) pieces.set(piece, known.get(piece) ?? lexer.inlineTokens(piece));
+      line.tokens.push(...pieces.get(piece));
+    }
+  }
+  return { tokens: lexer.tokens.filter((t) => t.type !== 'space' && t.type !== 'def'), pieces };
+}
+
 /* Shows text in box, block by block: blocks that have not changed since the last call keep their
  * elements, so that a selection in them stays and a long answer costs little a token. `isWhole`
  * renders all anew, as a link's target may have come after its first use. */
 function renderMarkdown(box, text, isWhole) {
-  const tokens = marked.lexer(text, { ...marked.defaults }).filter((t) => t.type !== 'space' && t.type !== 'def');
-  const old = isWhole ? [] : (box.blocks ?? []);
+  const old = isWhole || !box.read ? { blocks: [], pieces: new Map() } : box.read;
+  try {
+    renderBlocks(box, lex(text, old.pieces), old.blocks);
+  } catch {
+    /* Nested deeper than marked's recursion goes: as it is. */
+    box.replaceChildren(el('div', {}, el('pre', {}, text)));
+    box.read = undefined;
+  }
+}
+
+function renderBlocks(box, { tokens, pieces }, old) {
   let same = 0;
-  while (same < tokens.length && same < old.length && tokens[same].raw === old[same]) same++;
+  while (same < tokens.length && tokens[same].raw === old[same]) same++;
   while (box.childNodes.length > same) box.lastChild.remove();
   for (const token of tokens.slice(same)) {
     const block = el('div', {}, DOMPurify.sanitize(marked.parser([token]), PURIFY));
@@ -63,7 +91,7 @@ function renderMarkdown(box, text, isWhole) {
     }
     box.append(block);
   }
-  box.blocks = tokens.map((t) => t.raw);
+  box.read = { blocks: tokens.map((t) => t.raw), pieces };
 }
 
 /* Gives a code block its head: the language's name and a button that copies. */
