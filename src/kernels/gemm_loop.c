@@ -84,8 +84,7 @@ void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t
     prefetch_step(&(ahead){ w, min_size(t->rows, n_row) * row_bytes, 0, 0, 1 });
     for (size_t r0 = 0; r0 < n_row; r0 += t->rows) {
         const size_t nr = min_size(t->rows, n_row - r0), r1 = r0 + nr;
-        ahead next = { (const uint8_t *)w + r1 * row_bytes,
-                       min_size(t->rows, n_row - r1) * row_bytes, 0, 0, n_step };
+        ahead next = { (const uint8_t *)w + r1 * row_bytes, t->rows * row_bytes, 0, 0, n_step };
         for (size_t k0 = 0; k0 < n; k0 += t->depth) {
             const size_t nk = min_size(t->depth, n - k0);
             const uint8_t *row[PN_GEMM_ROWS_MAX];

@@ -103,18 +103,18 @@ PN_INLINE size_t ahead_bytes(pn_format_k f)
     return (4 * f.block_bytes + 63) / 64 * 64;
 }
 
-PN_INLINE void prefetch(pn_format_k f, const uint8_t *at, const uint8_t *end)
+/* Behind the last row, too: callers take their rows in pieces, and what follows in the file is
+ * mostly the next piece. A prefetch never faults. */
+PN_INLINE void prefetch(pn_format_k f, const uint8_t *at)
 {
-    if (at < end) /* the last lines may lie behind it: a prefetch never faults */
 #pragma GCC unroll 16
-        for (size_t i = 0; i < ahead_bytes(f); i += 64)
-            _mm_prefetch((const char *)at + i, _MM_HINT_T1);
+    for (size_t i = 0; i < ahead_bytes(f); i += 64)
+        _mm_prefetch((const char *)at + i, _MM_HINT_T1);
 }
 
 PN_INLINE void few(pn_format_k f, const void *w, size_t row_bytes, size_t n_row,
                    const void *const *x, float *const *y, size_t n_col, size_t n)
 {
-    const uint8_t *const end = (const uint8_t *)w + n_row * row_bytes;
     columns_k t;
     for (size_t r0 = 0; r0 < n_row; r0 += 16) {
         const size_t nr = n_row - r0 < 16 ? n_row - r0 : 16;
@@ -136,7 +136,7 @@ PN_INLINE void few(pn_format_k f, const void *w, size_t row_bytes, size_t n_row,
             }
 #pragma GCC unroll 4
             for (int c = 0; c < 4; c++) {
-                prefetch(f, ahead, end);
+                prefetch(f, ahead);
                 ahead += ahead_bytes(f);
                 quarter(f, row, ib * f.block_bytes, c, &h, &carry, x, ib, n_col, &t);
             }
