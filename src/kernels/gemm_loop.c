@@ -30,7 +30,7 @@ size_t pn_gemm_loop_scratch_bytes(const pn_gemm_tile *t, size_t n)
 typedef struct ahead {
     const uint8_t *panel;
     size_t bytes, done;
-    size_t i_step, n_step; /* micro-kernel calls of the running panel: made, and in all */
+    size_t i_step, n_step; /* of the running panel, micro-kernel calls and PN_GEMM_STEP unpacked */
 } ahead;
 
 static void prefetch_step(ahead *a)
@@ -38,6 +38,17 @@ static void prefetch_step(ahead *a)
     a->i_step++;
     for (const size_t to = a->bytes * a->i_step / a->n_step; a->done < to; a->done += 64)
         __builtin_prefetch(a->panel + a->done, 0, 2); /* to read, into the second cache level */
+}
+
+/* The tile of n weights of each row, which row[] then is behind of. */
+static void unpack(const pn_gemm_tile *t, uint8_t *tile, const uint8_t **row, size_t n, ahead *next)
+{
+    for (size_t k = 0; k < n; k += PN_GEMM_STEP, tile += t->step_bytes) {
+        t->unpack(tile, row, min_size(PN_GEMM_STEP, n - k));
+        prefetch_step(next);
+        for (size_t i = 0; i < t->rows; i++)
+            row[i] += PN_GEMM_STEP / t->block_n * t->block_bytes;
+    }
 }
 
 /* All columns against one unpacked tile: y[c][r0 .. r0 + n_row), n_row <= t->rows. */
@@ -80,7 +91,8 @@ void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t
         return;
     /* Of 256 activations: which form they have goes with the type's block. */
     const size_t act_bytes = t->block_n == PN_QK ? sizeof(pn_q8k) : sizeof(pn_q8s);
-    const size_t n_step = (n + t->depth - 1) / t->depth * ((n_col + t->cols - 1) / t->cols);
+    const size_t n_step = (n + t->depth - 1) / t->depth * ((n_col + t->cols - 1) / t->cols) +
+                          (n + PN_GEMM_STEP - 1) / PN_GEMM_STEP;
     prefetch_step(&(ahead){ w, min_size(t->rows, n_row) * row_bytes, 0, 0, 1 });
     for (size_t r0 = 0; r0 < n_row; r0 += t->rows) {
         const size_t nr = min_size(t->rows, n_row - r0), r1 = r0 + nr;
@@ -91,7 +103,7 @@ void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t
             for (size_t i = 0; i < t->rows; i++)
                 row[i] = (const uint8_t *)w + (r0 + min_size(i, nr - 1)) * row_bytes +
                          k0 / t->block_n * t->block_bytes;
-            t->unpack(scratch, row, nk);
+            unpack(t, scratch, row, nk, &next);
             columns(t, scratch, edge, x, k0 / PN_GEMM_STEP * act_bytes, y, r0, nr, n_col, nk,
                     k0 == 0, &next);
         }
