@@ -24,6 +24,7 @@ pn_cmd_fn pn_cmd_logits;
 pn_cmd_fn pn_cmd_parse;
 pn_cmd_fn pn_cmd_render;
 pn_cmd_fn pn_cmd_run;
+pn_cmd_fn pn_cmd_serve;
 pn_cmd_fn pn_cmd_synth;
 
 /* "pantheon: " and one sentence, on standard error. */

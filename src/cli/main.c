@@ -18,6 +18,9 @@ typedef struct command {
 static const command commands[] = {
     { "run", PN_CMD_RUN, "[-m MODEL] [-p PROMPT | -f FILE] [options]",
       "Chats in the terminal, or answers one prompt.", 0, 0, pn_cmd_run },
+    { "serve", PN_CMD_SERVE, "[-m MODEL] [--host ADDRESS] [--port N] [options]",
+      "Serves the OpenAI, Anthropic and ollama protocols and a chat page over HTTP.", 0, 0,
+      pn_cmd_serve },
     { "logits", PN_CMD_LOGITS, "-m MODEL (--tokens 1,2,3 | --tokens-file FILE) -o OUT [options]",
       "Runs token ids and writes the logits, little-endian float32 [n][n_vocab].", 0, 0,
       pn_cmd_logits },

@@ -19,6 +19,7 @@ enum {
     PN_CMD_INSPECT = 1 << 6,
     PN_CMD_BENCH = 1 << 7,
     PN_CMD_SYNTH = 1 << 8,
+    PN_CMD_SERVE = 1 << 9,
 };
 
 enum {
@@ -69,6 +70,14 @@ typedef struct pn_cli_opts {
     int64_t cache_ram, cache_disk; /* bytes */
     const char *cache_dir;         /* "none": none */
     const char *replay;            /* "shown" or "full" */
+
+    /* serve */
+    const char *host, *unix_path, *cert_file, *key_file;
+    int64_t port, n_parallel, n_queue, think_budget;
+    const char *api_keys, *api_key_file, *allowed_hosts, *cors_origins, *slot_dir;
+    double ping_s, drain_s, gap_ms;
+    int64_t max_body; /* bytes */
+    bool keeps_nonce;
 
     /* single commands */
     pn_opt_ints tokens; /* logits */

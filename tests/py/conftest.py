@@ -61,3 +61,11 @@ def levels():
              if pantheon("logits", "-m", MODEL, "--tokens", "1", "-o", "/dev/null", "--isa", isa).rc == 0]
     assert "scalar" in found
     return found
+
+
+@pytest.fixture(scope="session")
+def server():
+    """One server of the bundled model for all tests that need no options of their own."""
+    from serving import Server
+    with Server("--cache-ram", "256M") as running:
+        yield running
