@@ -40,6 +40,9 @@ struct pn_server {
     double published_s;
 };
 
+/* Copies the cache's figures to where the loop sees them. The engine's thread. */
+void pn_server_publish(pn_server *s);
+
 /* Takes over the call of a route: reads, generates, answers, frees itself. */
 void pn_exchange_begin(pn_server *s, const pn_route *route, pn_http_call *call, const char *rest);
 /* The same for a request of this process; takes over body. False: memory is short. */

@@ -79,6 +79,7 @@ static void on_done(void *ctx, pn_request *request)
     /* One that never wrote has its siblings waiting for its first token. */
     if (c->i == 0 && !c->has_token)
         submit_others(c->ex);
+    pn_server_publish(c->ex->s); /* before anybody can ask for it */
     end_choice(c, st, &err, &result);
 }
 

@@ -18,7 +18,7 @@ enum {
 
 /* --- the engine's thread ---------------------------------------------------------------------- */
 
-static void publish(pn_server *s)
+void pn_server_publish(pn_server *s)
 {
     pthread_mutex_lock(&s->lock);
     if (s->engine->cache)
@@ -32,7 +32,7 @@ static bool run_engine(void *ctx)
     pn_server *const s = ctx;
     const bool has_more = pn_engine_step(s->engine);
     if (!has_more || pn_now_s() - s->published_s > PUBLISH_S)
-        publish(s);
+        pn_server_publish(s);
     return has_more;
 }
 
@@ -268,7 +268,7 @@ pn_status pn_server_ready(pn_server *s, pn_engine *engine, int n_ctx, pn_err *er
 {
     s->engine = engine;
     s->n_ctx = n_ctx;
-    publish(s);
+    pn_server_publish(s);
     const pn_state_opts state = { .n_ctx = n_ctx, .kv_type = s->opts.kv_type };
     PN_TRY(pn_slots_new(engine, &state, s->opts.slot_dir, &s->slots, err));
     PN_TRY(pn_worker_new("pn-reader", NULL, NULL, &s->reader, err));

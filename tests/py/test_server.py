@@ -55,13 +55,14 @@ def test_port_in_use_is_a_sentence(server):
 
 def test_metrics_count_what_happened():
     with Server() as s:
-        s.ask(CHAT, chat("Tell me about the sea."))
-        again = s.ask(CHAT, chat("Tell me about the sea."))
+        s.ask(CHAT, chat("Tell me about the sea. " * 20))
+        again = s.ask(CHAT, chat("Tell me about the sea. " * 20))
         assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
         assert s.metric("pantheon:requests_total") == 2
         assert s.metric("pantheon:prefix_cache_hits_total") == 1
         assert s.metric("pantheon:prompt_tokens_total") == 2 * again["usage"]["prompt_tokens"]
-        assert s.metric("pantheon:evaluated_tokens_total") == again["usage"]["prompt_tokens"] + 1
+        n = again["usage"]["prompt_tokens"]
+        assert n < s.metric("pantheon:evaluated_tokens_total") <= n + 32
         assert s.metric("pantheon:time_to_first_token_seconds_count") == 2
         assert s.metric('pantheon:http_responses_total{code="200"}') >= 2
     line = [x for x in s.lines if CHAT in x][-1]
@@ -140,13 +141,19 @@ def test_pings_while_nothing_is_said():
 
 def test_stop_thinking_ends_the_thought():
     with Server() as s:
+        close = s.ask("/tokenize", {"content": "</think>", "parse_special": True})["tokens"][0]
         link = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
-        link.request("POST", CHAT, json.dumps(chat("Think long.", max_tokens=200, stream=True, enable_thinking=True,
-                                                   logit_bias={"248069": -100})))
+        link.request("POST", CHAT, json.dumps(chat("Think long.", max_tokens=20000, stream=True, enable_thinking=True,
+                                                   ignore_eos=True, logit_bias={close: -100}, stop=["Paris"])))
         answer = link.getresponse()
         first = answer.readline()
         ident = json.loads(first[6:])["id"]
         assert s.post(f"{CHAT}/{ident}/stop_thinking", {}).status == 200
-        rest = answer.read()
-        assert b'"content":' in rest
+        text = b""
+        while b'"content": "' not in text.replace(b'"content": ""', b""):
+            piece = answer.readline()
+            assert piece, text[-500:]
+            text += piece
+        assert b"reasoning_content" in text
+        link.close()
         assert s.post(f"{CHAT}/nobody/stop_thinking", {}).status == 404
