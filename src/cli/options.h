@@ -73,7 +73,7 @@ typedef struct pn_cli_opts {
 
     /* serve */
     const char *host, *unix_path, *cert_file, *key_file;
-    int64_t port, n_parallel, n_queue, think_budget;
+    int64_t port, n_parallel, n_queue;
     const char *api_keys, *api_key_file, *allowed_hosts, *cors_origins, *slot_dir;
     double ping_s, drain_s, gap_ms;
     int64_t max_body; /* bytes */

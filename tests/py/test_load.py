@@ -44,8 +44,8 @@ def encode(path, body):
 
 
 NONSENSE = [
-    b"GET / HTTP/9.9\r\n\r\n",
-    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n{nope",
+    b"GET / HTTP/9.9\r\nConnection: close\r\n\r\n",
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\n{nope",
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nContent-Length: 8\r\n\r\n",
     encode("/v1/chat/completions", {"messages": 7}),
     encode("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "temperature": "hot"}),
