@@ -30,18 +30,6 @@ static void free_extra(pn_reply *r)
 
 /* --- tokens ----------------------------------------------------------------------------------- */
 
-/* The members of a token and its probability. */
-static void put_token(pn_jw *w, int32_t id, pn_span bytes, float logprob)
-{
-    pn_jw_int(w, "id", id);
-    pn_openai_put_token_text(w, "token", bytes);
-    pn_jw_begin_arr(w, "bytes");
-    for (size_t i = 0; i < bytes.len; i++)
-        pn_jw_int(w, NULL, (unsigned char)bytes.ptr[i]);
-    pn_jw_end_arr(w);
-    pn_openai_put_logprob(w, "logprob", logprob);
-}
-
 static void on_token(pn_reply *r, int i_choice, const pn_token *t)
 {
     gathered *const g = gathered_of(r);
@@ -51,32 +39,8 @@ static void on_token(pn_reply *r, int i_choice, const pn_token *t)
     }
     if (r->ask->wants_ids)
         pn_buf_addf(&g->ids, "%s%d", g->ids.len ? ", " : "", (int)t->id);
-    if (!r->ask->gen.wants_logprobs)
-        return;
-    if (g->probs.len)
-        pn_buf_adds(&g->probs, ", ");
-    pn_jw w = { .buf = &g->probs };
-    pn_jw_begin_obj(&w, NULL);
-    put_token(&w, t->id, t->bytes, t->logprob);
-    pn_jw_begin_arr(&w, "top_logprobs");
-    for (size_t i = 0; i < t->n_top; i++) {
-        pn_jw_begin_obj(&w, NULL);
-        put_token(&w, t->top[i].id, t->top[i].bytes, t->top[i].logprob);
-        pn_jw_end_obj(&w);
-    }
-    pn_jw_end_arr(&w);
-    pn_jw_end_obj(&w);
-}
-
-static void put_gathered(pn_jw *w, const char *key, pn_buf *items)
-{
-    pn_jw_begin_arr(w, key);
-    if (items) {
-        pn_buf_add(w->buf, items->ptr, items->len);
-        w->buf->failed = w->buf->failed || !pn_buf_ok(items);
-        items->len = 0;
-    }
-    pn_jw_end_arr(w);
+    if (r->ask->gen.wants_logprobs)
+        pn_openai_add_token(&g->probs, t, true);
 }
 
 /* --- parts ------------------------------------------------------------------------------------ */
@@ -86,16 +50,17 @@ static void put_piece(pn_jw *w, pn_reply *r, pn_span content, bool is_end)
 {
     const pn_gen_result *const g = &r->choices[0].result;
     gathered *const more = r->extra;
+    pn_buf none = { 0 };
     pn_jw_begin_obj(w, NULL);
     pn_jw_int(w, "index", 0);
     pn_jw_span(w, "content", content);
-    put_gathered(w, "tokens", more ? &more->ids : NULL);
+    pn_openai_take_tokens(w, "tokens", more ? &more->ids : &none);
     pn_jw_bool(w, "stop", is_end);
     pn_jw_int(w, "id_slot", r->ask->id_slot);
     pn_jw_int(w, "tokens_predicted", g->n_generated);
     pn_jw_int(w, "tokens_evaluated", r->n_prompt);
     if (more && r->ask->gen.wants_logprobs)
-        put_gathered(w, "completion_probabilities", &more->probs);
+        pn_openai_take_tokens(w, "completion_probabilities", &more->probs);
 }
 
 static const char *stop_type(const pn_reply_choice *c)

@@ -94,6 +94,12 @@ static pn_status put_common(pn_jw *w, const pn_jat *body, pn_err *err)
     if (model.len)
         pn_jw_span(w, "model", model);
     pn_jw_bool(w, "stream", is_streamed);
+    static const char *const same[] = { "logprobs", "top_logprobs" };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const pn_jat at = pn_jat_get(body, same[i]);
+        if (pn_jat_is_set(&at))
+            pn_jw_value(w, same[i], at.v);
+    }
     PN_TRY(put_options(w, body, err));
     PN_TRY(put_format(w, body, err));
     return put_think(w, body, err);

@@ -1,6 +1,7 @@
 /* Answers to /api/chat and /api/generate: a line of JSON for each piece, or one for all.
  * Source: docs/api.md of ollama. */
 #include "server/ollama.h"
+#include "server/openai_wire.h"
 
 #include "base/mem.h"
 
@@ -83,6 +84,20 @@ static void put_response(pn_jw *w, pn_span thought, pn_span text)
         pn_jw_span(w, "thinking", thought);
 }
 
+/* "logprobs" of the tokens since they were said last. */
+static void put_logprobs(pn_jw *w, const pn_reply *r)
+{
+    pn_buf *const tokens = &r->choices[0].tokens;
+    if (tokens->len)
+        pn_openai_take_tokens(w, "logprobs", tokens);
+}
+
+static void on_token(pn_reply *r, int i_choice, const pn_token *t)
+{
+    if (r->ask->gen.wants_logprobs)
+        pn_openai_add_token(&r->choices[i_choice].tokens, t, false);
+}
+
 static void put_ns(pn_jw *w, const char *key, double s)
 {
     pn_jw_int(w, key, (int64_t)(s * 1e9));
@@ -100,6 +115,7 @@ static const char *done_reason(const pn_reply *r)
 /* The rest of the last line. */
 static void put_end(pn_jw *w, const pn_reply *r)
 {
+    put_logprobs(w, r);
     pn_jw_bool(w, "done", true);
     pn_jw_str(w, "done_reason", done_reason(r));
     if (!r->ask->extra) {
@@ -149,6 +165,7 @@ static void put_line(const pn_reply *r, bool is_chat, pn_span thought, pn_span t
         put_message(&w, thought, text, call, call ? 1 : 0);
     else
         put_response(&w, thought, text);
+    put_logprobs(&w, r);
     pn_jw_bool(&w, "done", false);
     pn_jw_end_obj(&w);
     pn_buf_addc(out, '\n');
@@ -240,6 +257,7 @@ const pn_wire pn_ollama_chat_wire = {
     .close = close_chat,
     .fail = fail,
     .ping = ping_chat,
+    .token = on_token,
     .whole = put_whole_chat,
     .problem = put_problem,
     .free_extra = free_extra,
@@ -279,6 +297,7 @@ const pn_wire pn_ollama_text_wire = {
     .close = close_text,
     .fail = fail,
     .ping = ping_text,
+    .token = on_token,
     .whole = put_whole_text,
     .problem = put_problem,
     .free_extra = free_extra,

@@ -6,40 +6,13 @@ static const char chunk_object[] = "chat.completion.chunk";
 
 /* --- log-probabilities ------------------------------------------------------------------------ */
 
-static void put_bytes(pn_jw *w, pn_span bytes)
-{
-    pn_jw_begin_arr(w, "bytes");
-    for (size_t i = 0; i < bytes.len; i++)
-        pn_jw_int(w, NULL, (unsigned char)bytes.ptr[i]);
-    pn_jw_end_arr(w);
-}
-
-static void put_alt(pn_jw *w, pn_span bytes, float logprob)
-{
-    pn_openai_put_token_text(w, "token", bytes);
-    pn_openai_put_logprob(w, "logprob", logprob);
-    put_bytes(w, bytes);
-}
-
 /* The items of "content", one after another; those of thoughts are not of it. */
 static void on_token(pn_reply *r, int i_choice, const pn_token *t)
 {
     pn_buf *const tokens = &r->choices[i_choice].tokens;
     if (!r->ask->gen.wants_logprobs || t->is_thinking)
         return;
-    if (tokens->len)
-        pn_buf_addc(tokens, ',');
-    pn_jw w = { .buf = tokens };
-    pn_jw_begin_obj(&w, NULL);
-    put_alt(&w, t->bytes, t->logprob);
-    pn_jw_begin_arr(&w, "top_logprobs");
-    for (size_t i = 0; i < t->n_top; i++) {
-        pn_jw_begin_obj(&w, NULL);
-        put_alt(&w, t->top[i].bytes, t->top[i].logprob);
-        pn_jw_end_obj(&w);
-    }
-    pn_jw_end_arr(&w);
-    pn_jw_end_obj(&w);
+    pn_openai_add_token(tokens, t, false);
 }
 
 /* The choice's member "logprobs" with what was gathered. */
@@ -50,12 +23,8 @@ static void put_logprobs(pn_jw *w, const pn_reply *r, pn_reply_choice *c)
         return;
     }
     pn_jw_begin_obj(w, "logprobs");
-    pn_jw_begin_arr(w, "content");
-    pn_buf_add(w->buf, c->tokens.ptr, c->tokens.len);
-    pn_jw_end_arr(w);
+    pn_openai_take_tokens(w, "content", &c->tokens);
     pn_jw_end_obj(w);
-    w->buf->failed = w->buf->failed || !pn_buf_ok(&c->tokens);
-    c->tokens.len = 0;
 }
 
 /* --- streamed --------------------------------------------------------------------------------- */

@@ -179,6 +179,44 @@ void pn_openai_put_logprob(pn_jw *w, const char *key, float logprob)
     pn_jw_real(w, key, isfinite(logprob) ? (double)logprob : -9999);
 }
 
+static void put_alt(pn_jw *w, int32_t id, pn_span bytes, float logprob, bool has_id)
+{
+    if (has_id)
+        pn_jw_int(w, "id", id);
+    pn_openai_put_token_text(w, "token", bytes);
+    pn_openai_put_logprob(w, "logprob", logprob);
+    pn_jw_begin_arr(w, "bytes");
+    for (size_t i = 0; i < bytes.len; i++)
+        pn_jw_int(w, NULL, (unsigned char)bytes.ptr[i]);
+    pn_jw_end_arr(w);
+}
+
+void pn_openai_add_token(pn_buf *items, const pn_token *t, bool has_id)
+{
+    if (items->len)
+        pn_buf_addc(items, ',');
+    pn_jw w = { .buf = items };
+    pn_jw_begin_obj(&w, NULL);
+    put_alt(&w, t->id, t->bytes, t->logprob, has_id);
+    pn_jw_begin_arr(&w, "top_logprobs");
+    for (size_t i = 0; i < t->n_top; i++) {
+        pn_jw_begin_obj(&w, NULL);
+        put_alt(&w, t->top[i].id, t->top[i].bytes, t->top[i].logprob, has_id);
+        pn_jw_end_obj(&w);
+    }
+    pn_jw_end_arr(&w);
+    pn_jw_end_obj(&w);
+}
+
+void pn_openai_take_tokens(pn_jw *w, const char *key, pn_buf *items)
+{
+    pn_jw_begin_arr(w, key);
+    pn_buf_add(w->buf, items->ptr, items->len);
+    pn_jw_end_arr(w);
+    w->buf->failed = w->buf->failed || !pn_buf_ok(items);
+    items->len = 0;
+}
+
 bool pn_openai_is_last(const pn_reply *r, int i_choice)
 {
     for (int i = 0; i < r->ask->n_choices; i++)

@@ -39,6 +39,10 @@ void pn_openai_close(pn_reply *r, const char *object, pn_buf *out);
 void pn_openai_put_token_text(pn_jw *w, const char *key, pn_span bytes);
 /* A logarithm of probability; JSON has no word for that of 0, and OpenAI's is -9999. */
 void pn_openai_put_logprob(pn_jw *w, const char *key, float logprob);
+/* Adds a token, its log-probability and those of the likeliest to the items of a JSON array. */
+void pn_openai_add_token(pn_buf *items, const pn_token *t, bool has_id);
+/* Writes an array of such items and empties them. */
+void pn_openai_take_tokens(pn_jw *w, const char *key, pn_buf *items);
 /* Whether all choices but this one are done. */
 bool pn_openai_is_last(const pn_reply *r, int i_choice);
 

@@ -199,7 +199,7 @@ static pn_status check_name(const pn_slots *s, pn_span name, char out[PN_SLOT_NA
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
     if (s->dir_fd < 0)
         return pn_problem_fail(p, 501, "not_supported",
-                               "slots are saved nowhere: start the server with --slot-dir");
+                               "slots are saved nowhere: start the server with --slot-save-path");
     bool ok = name.len >= 1 && name.len <= PN_SLOT_NAME_MAX && name.ptr[0] != '.';
     for (size_t i = 0; ok && i < name.len; i++)
         ok = memchr(allowed, name.ptr[i], sizeof allowed - 1) != NULL;

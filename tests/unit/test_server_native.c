@@ -253,8 +253,8 @@ static void infill(void **state)
     "\"prompt_per_second\": 12.0, \"predicted_n\": 2, \"predicted_ms\": 250.0, "          \
     "\"predicted_per_token_ms\": 125.0, \"predicted_per_second\": 8.0}"
 #define PROBS                                                                         \
-    "[{\"id\": 5, \"token\": \"\xef\xbf\xbd\", \"bytes\": [195], \"logprob\": -0.5, " \
-    "\"top_logprobs\": [{\"id\": 6, \"token\": \"b\", \"bytes\": [98], \"logprob\": -0.25}]}]"
+    "[{\"id\": 5, \"token\": \"\xef\xbf\xbd\", \"logprob\": -0.5, \"bytes\": [195], " \
+    "\"top_logprobs\": [{\"id\": 6, \"token\": \"b\", \"logprob\": -0.25, \"bytes\": [98]}]}]"
 
 static const pn_span stop = { "END", 3 };
 
