@@ -169,10 +169,19 @@ typedef struct pn_gen_opts {
     void *ctx; /* handed to all of them */
 } pn_gen_opts;
 
+typedef enum pn_cache_miss { /* why a prompt did not start further on (docs/CACHE.md) */
+    PN_CACHE_MISS_NONE = 0,  /* it starts where what is known of it ends */
+    PN_CACHE_MISS_NEW,       /* nothing kept begins as it does, or there is no cache */
+    PN_CACHE_MISS_BORDER,    /* something does, but no state is kept as early as they part */
+    PN_CACHE_MISS_COUNT
+} pn_cache_miss;
+
 typedef struct pn_gen_result {
     pn_finish finish;
     int i_stop;             /* with PN_FINISH_STOP: which of the stop strings */
     int n_prompt, n_cached; /* tokens of the prompt; of these, held by the session already */
+    int n_common;           /* of these, the most that the cache knows of it; n_cached or more */
+    pn_cache_miss miss;
     int n_generated;
     int n_thought; /* of these, tokens of thoughts, their markers included */
     double prefill_s, decode_s;

@@ -266,6 +266,7 @@ static void count_restore(pn_cache *c, int n, pn_cache_hit *hit)
     c->stats.n_hit_tokens += (uint64_t)hit->pos;
     c->stats.n_restored += hit->pos > 0;
     c->stats.n_missed += hit->pos == 0;
+    c->stats.n_by_miss[hit->miss]++;
     c->stats.n_from_disk += hit->is_from_disk;
     if (c->opts.log && n_lost >= PN_CACHE_FIRST_STEP) {
         char line[128];

@@ -14,6 +14,7 @@
 #define PN_ENGINE_CACHE_H
 
 #include "engine/store.h"
+#include "pantheon/engine.h"
 
 typedef struct pn_cache pn_cache;
 typedef struct pn_cache_node pn_cache_node;
@@ -51,12 +52,6 @@ void pn_cache_set_shed(pn_cache *cache, bool (*shed)(void *ctx), void *ctx);
 typedef struct pn_cache_pin {
     pn_cache_node *node; /* NULL: none */
 } pn_cache_pin;
-
-typedef enum pn_cache_miss { /* why a prompt could not start further on */
-    PN_CACHE_MISS_NONE = 0,  /* it starts where what is known of it ends */
-    PN_CACHE_MISS_NEW,       /* nothing kept begins as it does */
-    PN_CACHE_MISS_BORDER,    /* something does, but has no border as early as they part */
-} pn_cache_miss;
 
 typedef struct pn_cache_hit {
     int pos;      /* where the sequence now stands; 0: nothing was found */
@@ -106,13 +101,14 @@ size_t pn_cache_plan(int pos0, int n, const int *turns, size_t n_turn,
                      pn_cache_border borders[PN_CACHE_MAX_PLAN]);
 
 typedef struct pn_cache_stats {
-    size_t ram_bytes, ram_limit;           /* live and kept */
-    size_t n_borders;                      /* in memory */
-    uint64_t n_restored, n_missed;         /* restores that found a border, that found none */
-    uint64_t n_from_disk;                  /* of n_restored */
-    uint64_t n_asked_tokens, n_hit_tokens; /* of prompts; of these, not computed again */
-    uint64_t n_kept, n_evicted, n_refused; /* borders; refused: no room */
-    pn_store_stats disk;                   /* zeros without a folder */
+    size_t ram_bytes, ram_limit;             /* live and kept */
+    size_t n_borders;                        /* in memory */
+    uint64_t n_restored, n_missed;           /* restores that found a border, that found none */
+    uint64_t n_by_miss[PN_CACHE_MISS_COUNT]; /* of all restores */
+    uint64_t n_from_disk;                    /* of n_restored */
+    uint64_t n_asked_tokens, n_hit_tokens;   /* of prompts; of these, not computed again */
+    uint64_t n_kept, n_evicted, n_refused;   /* borders; refused: no room */
+    pn_store_stats disk;                     /* zeros without a folder */
 } pn_cache_stats;
 void pn_cache_get_stats(const pn_cache *cache, pn_cache_stats *stats);
 /* The folder; NULL: none. */

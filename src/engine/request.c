@@ -256,7 +256,11 @@ static pn_status prepare(pn_request *r, pn_err *err)
         PN_TRY(pn_session_new(r->engine, &r->opts.state, &r->session, err));
         r->session->is_busy = true;
     }
-    PN_TRY(pn_session_begin(r->session, &r->prompt, &r->turns, r->opts.is_passing, err));
+    pn_cache_hit hit;
+    PN_TRY(pn_session_begin(r->session, &r->prompt, &r->turns, r->opts.is_passing, &hit, err));
+    r->result.n_cached = hit.pos;
+    r->result.n_common = hit.n_common;
+    r->result.miss = hit.miss;
     return r->session->held.len < r->prompt.len ? pn_seq_reserve(&r->session->seq, 1, err) : PN_OK;
 }
 
@@ -274,7 +278,6 @@ bool pn_request_begin(pn_request *r, bool may_wait)
         pn_request_fail(r, &err);
         return true;
     }
-    r->result.n_cached = (int)r->session->held.len;
     if (r->session->held.len == r->prompt.len) {
         r->read_s = r->begun_s;
         tell_progress(r, r->prompt.len);

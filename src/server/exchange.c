@@ -278,17 +278,21 @@ static void log_end(pn_exchange *ex, int status)
     const pn_server_opts *const o = &ex->s->opts;
     if (!o->log)
         return;
-    char line[512], why[PN_ERR_MSG_BYTES + 2] = "";
+    char line[512], known[32] = "", why[PN_ERR_MSG_BYTES + 2] = "";
+    const pn_gen_result *const first = &r->choices[0].result;
     pn_problem p;
     if (failure(ex, &p))
         snprintf(why, sizeof why, ": %s", p.err.msg);
-    snprintf(line, sizeof line,
-             "%s %s %d, prompt %d (%.1f %% cached), first token %.2f s, %d tokens, %.1f tokens/s, "
-             "%s%.200s",
-             r->id, ex->path, status, r->n_prompt,
-             r->n_prompt ? 100.0 * r->n_cached / r->n_prompt : 0.0, r->first_token_s,
-             r->n_generated, r->decode_s > 0 ? r->n_generated / r->decode_s : 0.0,
-             why[0] ? "failed" : pn_reply_finish_word(r, &r->choices[0]), why);
+    if (first->miss == PN_CACHE_MISS_BORDER) /* read again, as no state was kept there */
+        snprintf(known, sizeof known, " of %d known", first->n_common);
+    snprintf(
+        line, sizeof line,
+        "%s %s %d, prompt %d (%.1f %% cached%s), first token %.2f s, %d tokens, %.1f tokens/s, "
+        "%s%.200s",
+        r->id, ex->path, status, r->n_prompt, r->n_prompt ? 100.0 * r->n_cached / r->n_prompt : 0.0,
+        known, r->first_token_s, r->n_generated,
+        r->decode_s > 0 ? r->n_generated / r->decode_s : 0.0,
+        why[0] ? "failed" : pn_reply_finish_word(r, &r->choices[0]), why);
     o->log(o->log_ctx, 2, line);
 }
 

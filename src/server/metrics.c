@@ -106,8 +106,6 @@ static void put_cache(pn_prom *p, const pn_cache_stats *c)
           (double)c->disk.bytes },
         { PN_PROM_COUNTER, "pantheon:prefix_cache_hits_total", "prompts that began at a kept state",
           (double)c->n_restored },
-        { PN_PROM_COUNTER, "pantheon:prefix_cache_misses_total", "prompts that began at nothing",
-          (double)c->n_missed },
         { PN_PROM_COUNTER, "pantheon:prefix_cache_disk_hits_total", "hits that came from disk",
           (double)c->n_from_disk },
         { PN_PROM_COUNTER, "pantheon:cache_evictions_total", "states that made room",
@@ -117,6 +115,11 @@ static void put_cache(pn_prom *p, const pn_cache_stats *c)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         pn_prom_one(p, rows[i].kind, rows[i].name, rows[i].help, rows[i].value);
+    const pn_prom_label fresh = label("reason", "new"), no_state = label("reason", "no_state");
+    pn_prom_begin(p, PN_PROM_COUNTER, "pantheon:prefix_cache_misses_total",
+                  "prompts of which nothing was known; known further than the last kept state");
+    pn_prom_put(p, &fresh, 1, (double)c->n_by_miss[PN_CACHE_MISS_NEW]);
+    pn_prom_put(p, &no_state, 1, (double)c->n_by_miss[PN_CACHE_MISS_BORDER]);
 }
 
 static void put_now(pn_prom *p, const pn_server *s)

@@ -1,8 +1,9 @@
 /* The state cache under random use: several sequences at a time whose prompts branch off each
  * other's, small budgets that evict all the while, cancelled passes; with a folder also a restart,
  * and processes that are killed at any moment. After every step: each logit equals the cold run's,
- * bit for bit; the memory booked is what live sequences and borders hold, and within the budget, and
- * what protected borders hold is within their share; what is pinned is there. SEED= repeats a run, SOAK=1 makes it long. */
+ * bit for bit; the memory booked is what live sequences and borders hold, and within the budget,
+ * what protected borders hold is within their share; what is pinned is there. SEED= repeats a run,
+ * SOAK=1 makes it long. */
 
 #include "engine/cache_lru.h"
 

@@ -407,6 +407,37 @@ static void test_cancelled_prompt(void **state)
     setup_close(&t);
 }
 
+/* A request says why it started where it did: nothing is known of it, a state is missing where it
+ * parts from what is known, or all that is known was taken over. */
+static void test_why_it_starts_there(void **state)
+{
+    (void)state;
+    static const struct {
+        int i, n_cached, n_common;
+        pn_cache_miss miss;
+    } cases[] = { { 1, 0, 0, PN_CACHE_MISS_NEW },
+                  { 5, 0, 100, PN_CACHE_MISS_BORDER },
+                  { 1, 149, 149, PN_CACHE_MISS_NONE } };
+    setup t = setup_open((pn_engine_opts){ .cache_ram_bytes = 64 << 20 });
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        client c = { 0 };
+        const pn_request_opts o = request_opts(&t, cases[k].i, &c);
+        submit(&t, &o);
+        run_all(&t);
+        pn_gen_result r;
+        assert_int_equal(pn_request_result(c.r, &r, NULL), PN_OK);
+        assert_int_equal(r.n_cached, cases[k].n_cached);
+        assert_int_equal(r.n_common, cases[k].n_common);
+        assert_int_equal(r.miss, cases[k].miss);
+        pn_request_free(c.r);
+    }
+    pn_cache_stats stats;
+    pn_cache_get_stats(t.e->cache, &stats);
+    for (int i = 0; i < PN_CACHE_MISS_COUNT; i++)
+        assert_int_equal(stats.n_by_miss[i], 1);
+    setup_close(&t);
+}
+
 /* A passing request starts where another would and has the same text, and leaves nothing: no state,
  * whether it ends or is cancelled, and no turn to replay. */
 static void test_passing(void **state)
@@ -555,11 +586,17 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_together),          cmocka_unit_test(test_join_and_leave),
-        cmocka_unit_test(test_errors_stay_alone), cmocka_unit_test(test_priorities),
-        cmocka_unit_test(test_sessions),          cmocka_unit_test(test_cancelled_prompt),
-        cmocka_unit_test(test_short_of_memory),   cmocka_unit_test(test_cancel_from_a_thread),
-        cmocka_unit_test(test_refusals),          cmocka_unit_test(test_passing),
+        cmocka_unit_test(test_together),
+        cmocka_unit_test(test_join_and_leave),
+        cmocka_unit_test(test_errors_stay_alone),
+        cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_cancelled_prompt),
+        cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_cancel_from_a_thread),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_passing),
+        cmocka_unit_test(test_why_it_starts_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
