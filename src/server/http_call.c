@@ -274,12 +274,12 @@ void pn_http_end(pn_http_call *call)
 void pn_http_abort(pn_http_call *call)
 {
     pn_conn *const c = call->conn;
-    /* Without chunks only a reset tells that something is missing. */
-    const struct linger reset = { 1, 0 };
-    if (call->has_begun && !call->req->chunked)
-        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    const bool is_plain = call->has_begun && !call->req->chunked;
     over(call);
     bufferevent_disable(c->bev, EV_READ | EV_WRITE);
+    /* Without chunks only a reset tells that something is missing: Linux sends one for this. */
+    if (is_plain)
+        connect(c->fd, &(struct sockaddr){ .sa_family = AF_UNSPEC }, sizeof(struct sockaddr));
     pn_conn_doom(c);
 }
 

@@ -34,11 +34,11 @@ void pn_conn_later(pn_conn *c)
 {
     if (c->acts)
         return;
-    static const struct timeval now = { 0, 0 };
     TAILQ_INSERT_TAIL(&c->http->acts, c, act_link);
     c->acts = true;
     c->http->n_act++;
-    event_add(c->http->act, &now);
+    if (!c->http->is_acting) /* before the loop polls: what evhttp queued is not written yet */
+        event_active(c->http->act, EV_TIMEOUT, 0);
 }
 
 void pn_conn_doom(pn_conn *c)
@@ -272,8 +272,9 @@ static void set_socket(const pn_conn *c)
 {
     if (c->listener->is_local)
         return;
-    /* A token's event goes out at once; a client that vanished without a word is found. */
-    const int on = 1, unacknowledged_ms = (int)(c->http->opts.stall_s * 1000);
+    /* A token's event goes out at once. A client that vanished without a word is found although all
+     * bytes are the system's; a stall that the sweep can see is left to the sweep. */
+    const int on = 1, unacknowledged_ms = (int)(c->http->opts.stall_s * 1000) + 5000;
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
@@ -308,10 +309,13 @@ static void on_input(struct evbuffer *in, const struct evbuffer_cb_info *info, v
 
 void pn_conn_evict_idle(pn_http *h)
 {
+    const double least_s = 1; /* who just came, or just got an answer, may be about to ask */
+    const double before = pn_now_s() - least_s;
     pn_conn *oldest = NULL, *c;
     TAILQ_FOREACH(c, &h->conns, link)
     {
-        if (c->state == PN_CONN_IDLE && !c->is_doomed && (!oldest || c->since < oldest->since))
+        if (c->state == PN_CONN_IDLE && !c->is_doomed && c->since < before &&
+            (!oldest || c->since < oldest->since))
             oldest = c;
     }
     if (oldest)
@@ -417,6 +421,7 @@ void pn_conn_act(evutil_socket_t fd, short what, void *http)
     (void)fd, (void)what;
     pn_http *const h = http;
     static const struct timeval now = { 0, 0 };
+    h->is_acting = true;
     for (size_t n = h->n_act; n && !TAILQ_EMPTY(&h->acts); n--) {
         pn_conn *const c = TAILQ_FIRST(&h->acts);
         TAILQ_REMOVE(&h->acts, c, act_link);
@@ -424,7 +429,8 @@ void pn_conn_act(evutil_socket_t fd, short what, void *http)
         c->acts = false;
         act(c);
     }
-    if (h->n_act)
+    h->is_acting = false;
+    if (h->n_act) /* after a poll: a callback that asks for another one starves nobody */
         event_add(h->act, &now);
 }
 
@@ -481,5 +487,7 @@ void pn_conn_sweep(evutil_socket_t fd, short what, void *http)
         if (!c->is_doomed)
             check_deadline(c, now);
     }
+    if (h->is_full)
+        pn_conn_evict_idle(h);
     pn_http_check_stop(h);
 }

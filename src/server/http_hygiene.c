@@ -66,23 +66,18 @@ size_t pn_http_head_len(pn_span bytes, size_t from)
     return 0;
 }
 
+static bool take_cr(pn_span *line)
+{
+    if (!line->len || line->ptr[line->len - 1] != '\r')
+        return false;
+    line->len--;
+    return true;
+}
+
 static int fail(const char **why, int status, const char *text)
 {
     *why = text;
     return status;
-}
-
-int pn_http_head_so_far(pn_span bytes, const char **why)
-{
-    if (bytes.len && !is_token_char(bytes.ptr[0]))
-        return fail(why, 400, "this is no HTTP request");
-    const char *const eol = bytes.len ? memchr(bytes.ptr, '\n', bytes.len) : NULL;
-    const size_t line = eol ? (size_t)(eol - bytes.ptr) + 1 : bytes.len;
-    if (line > MAX_REQUEST_LINE)
-        return fail(why, 414, "the request's target is longer than 8192 bytes");
-    if (bytes.len - line > PN_HTTP_MAX_HEADER_BYTES)
-        return fail(why, 431, "the request's headers are longer than 32768 bytes");
-    return 0;
 }
 
 /* Of "http://authority/path", which leaves the path; {NULL, 0} of a target without one. */
@@ -129,6 +124,25 @@ static int read_request_line(pn_span line, pn_http_head *h)
     if (!is_star && (!h->target.len || h->target.ptr[0] != '/'))
         return fail(&h->why, 400, "the request's target is not a path");
     return 0;
+}
+
+int pn_http_head_so_far(pn_span bytes, const char **why)
+{
+    pn_http_head head = { 0 };
+    pn_span line, rest = bytes;
+    if (bytes.len && !is_token_char(bytes.ptr[0]))
+        return fail(why, 400, "this is no HTTP request");
+    const bool is_line = cut(&rest, '\n', &line);
+    if ((is_line ? line.len + 1 : bytes.len) > MAX_REQUEST_LINE)
+        return fail(why, 414, "the request's target is longer than 8192 bytes");
+    if (is_line && rest.len > PN_HTTP_MAX_HEADER_BYTES)
+        return fail(why, 431, "the request's headers are longer than 32768 bytes");
+    /* evhttp would judge this line before the rest is there. */
+    if (is_line && !take_cr(&line))
+        return fail(why, 400, "a line does not end with CR LF");
+    const int status = is_line ? read_request_line(line, &head) : 0;
+    *why = head.why;
+    return status;
 }
 
 /* Fields of which a second one would be another's reading. */
@@ -226,9 +240,9 @@ void pn_http_head_read(pn_span head, uint64_t max_body, pn_http_head *out)
     bool is_11 = false;
     out->status = pn_http_head_so_far(head, &out->why);
     while (!out->status && cut(&head, '\n', &line)) {
-        if (!line.len || line.ptr[line.len - 1] != '\r')
+        if (!take_cr(&line))
             out->status = fail(&out->why, 400, "a line does not end with CR LF");
-        else if (--line.len == 0)
+        else if (!line.len)
             break;
         else if (n_line++ == 0) {
             out->status = read_request_line(line, out);

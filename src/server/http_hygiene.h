@@ -22,7 +22,8 @@ typedef struct pn_http_head {
  * is not there. from: where to begin to look, 0 or what was seen before less 3. */
 size_t pn_http_head_len(pn_span bytes, size_t from);
 
-/* Why what came of a head so far can become none: status and why as above, 0: it can. */
+/* Why what came of a head so far can become none: status and why as above, 0: it can. Its first
+ * line is judged as soon as it is there. */
 int pn_http_head_so_far(pn_span bytes, const char **why);
 
 /* head: as pn_http_head_len gave it. max_body: of Content-Length. */

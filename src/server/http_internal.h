@@ -90,6 +90,7 @@ struct pn_http {
     uint64_t unix_dev, unix_ino;
     TAILQ_HEAD(, pn_conn) conns, acts; /* conns: by arrival */
     size_t n_act;
+    bool is_acting;
     pn_conn **by_fd; /* [n_fd] */
     size_t n_fd;
     pn_http_counts counts;
@@ -142,7 +143,7 @@ void pn_conn_sweep(evutil_socket_t fd, short what, void *http);
 void pn_conn_cut(pn_conn *conn);
 /* The same, soon: from anywhere. */
 void pn_conn_doom(pn_conn *conn);
-/* The one that has been idle longest makes room. */
+/* The one that has been idle longest makes room, if any was for a second. */
 void pn_conn_evict_idle(pn_http *http);
 void pn_conn_later(pn_conn *conn); /* pn_conn_act will look at it */
 void pn_conn_set_state(pn_conn *conn, pn_conn_state state);

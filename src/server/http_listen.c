@@ -78,10 +78,10 @@ static pn_status serve(pn_http *h, int fd, bool is_local, pn_err *err)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a listener");
     }
     h->n_listener++;
-    /* The gate's limits are below evhttp's, so that refusals are ours; the exact length of a body
-     * is looked at when it is whole. */
+    /* The gate's limits are below evhttp's, so that refusals are ours: a body's bytes are counted
+     * as they come, its exact length when it is whole. */
     evhttp_set_max_headers_size(l->ev, 4 * (PN_HTTP_MAX_HEADER_BYTES + PN_HTTP_MAX_URI_BYTES));
-    evhttp_set_max_body_size(l->ev, (ev_ssize_t)(2 * h->opts.max_body + 65536));
+    evhttp_set_max_body_size(l->ev, -1);
     evhttp_set_allowed_methods(l->ev, METHODS);
     evhttp_set_default_content_type(l->ev, NULL);
     evhttp_set_bevcb(l->ev, pn_conn_new, l);

@@ -25,7 +25,7 @@ static pn_span of(const char *s)
     return (pn_span){ s, strlen(s) };
 }
 
-/* --- the server's side -------------------------------------------------------------------------- */
+/* --- the server's side ------------------------------------------------------------------------ */
 
 /* One stream or late answer. */
 typedef struct job {
@@ -121,7 +121,7 @@ static void on_call(void *ctx, pn_http_call *call)
         *j = (job){ .run = r, .call = call };
         pn_http_on_gone(call, on_gone, j);
         if (path[1] == 'l')
-            j->timer = pn_http_every(r->http, 100, reply_late, j);
+            j->timer = pn_http_every(r->http, 400, reply_late, j);
         if (path[1] == 's' || path[1] == 'f')
             pn_http_begin(call, 200, text_plain);
         if (path[1] == 's')
@@ -190,7 +190,7 @@ pn_http_counts http_run_count(http_run *r)
     return a.counts;
 }
 
-/* --- the client's side -------------------------------------------------------------------------- */
+/* --- the client's side ------------------------------------------------------------------------ */
 
 void http_run_sleep_ms(int ms)
 {
@@ -236,10 +236,13 @@ void http_run_sends(int fd, const char *text)
 
 int http_run_read(int fd, pn_buf *in, double limit_s, const char *until)
 {
+    const size_t n_until = until ? strlen(until) : 0;
+    size_t seen = 0;
     for (;;) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
-        if (until && in->len && memmem(in->ptr, in->len, until, strlen(until)))
+        if (until && in->len > seen && memmem(in->ptr + seen, in->len - seen, until, n_until))
             return 0;
+        seen = in->len > n_until ? in->len - n_until : 0;
         if (poll(&p, 1, (int)(limit_s * 1000)) == 0)
             return 0;
         char *const to = pn_buf_extend(in, 65536);

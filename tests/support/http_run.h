@@ -17,7 +17,7 @@ typedef struct http_run {
 } http_run;
 
 /* opts may be NULL; on_call is this file's: GET /health; POST /echo answers the body; GET /hang
- * nothing, ever; GET /late after 100 ms; GET /stream begins, sends "tick" every 20 ms; GET /flood
+ * nothing, ever; GET /late after 400 ms; GET /stream begins, sends "tick" every 20 ms; GET /flood
  * streams 16 MB, pausing over 256 KB; GET /cut begins and aborts; GET /whole the parts of a small
  * stream; GET /see the method, path, query and parameter "x". */
 void http_run_start(http_run *r, const pn_http_opts *opts);
@@ -39,7 +39,7 @@ void http_run_sends(int fd, const char *text);
  * such). Returns whether the end came: 1, a reset: -1, neither: 0. */
 int http_run_read(int fd, pn_buf *in, double limit_s, const char *until);
 /* One connection: sends, reads to the end. Returns the status of the first answer, 0: none came,
- * -1: nothing, and the connection is still open after limit_s. The answer is in *in (may be NULL). */
+ * -1: nothing, and the connection is still open after limit_s. The answer is in *in, or NULL. */
 int http_run_ask(http_run *r, const char *request, size_t len, double limit_s, pn_buf *in);
 
 #endif
