@@ -282,7 +282,8 @@ static bool is_done(const pn_http *h)
     const pn_conn *c;
     TAILQ_FOREACH(c, &h->conns, link)
     {
-        if (c->call || (!c->is_doomed && evbuffer_get_length(bufferevent_get_output(c->bev))))
+        if (!c->is_doomed && (c->state == PN_CONN_ANSWER || c->state == PN_CONN_FLUSH ||
+                              c->state == PN_CONN_REFUSE))
             return false;
     }
     return true;
