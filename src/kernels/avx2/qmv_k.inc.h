@@ -1,6 +1,6 @@
 /* y = W x for superblock types (Q2_K to Q6_K, IQ4_XS), on the file's own layout: the template of
- * the 256-bit kernels of all x86 levels. The including file defines LEVEL, the suffix of its
- * functions.
+ * the 256-bit kernels: all types of avx2 and avxvnni, IQ4_XS of avx512. The including file defines
+ * LEVEL, the suffix of its functions.
  *
  *   isum = sum over groups j of s_j * scale_j * (codes . q), imin = minima . bsum
  *   t    = fma(d, isum, -(dmin * imin)), without minima d * isum
