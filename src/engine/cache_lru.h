@@ -6,7 +6,8 @@
  * that the request adds behind it: a conversation is protected from its second turn on. Not so
  * behind a fork, such as the end of a system message, where other requests started, too, or went on
  * further behind: those who come are taken for strangers and begin on probation. Protected borders
- * hold a bounded share of the memory; beyond it the one unused for longest is on probation again. */
+ * hold a bounded share of the memory; beyond it the one unused for longest is on probation
+ * again. */
 #ifndef PN_ENGINE_CACHE_LRU_H
 #define PN_ENGINE_CACHE_LRU_H
 

@@ -245,6 +245,55 @@ static void test_not_thinking(void **state)
     conversation(false);
 }
 
+/* A tool call that the model spaced oddly comes back as JSON, to another session: all that was fed
+ * is known, the call's end included, and only the tool's answer is read. */
+static void test_tool_call_as_json(void **state)
+{
+    (void)state;
+    static const char sampled[] =
+        "<tool_call>\n<function=find>\n<parameter=where>\n{\"dir\":\"/a\",\"deep\":true}\n"
+        "</parameter>\n<parameter=all> True </parameter>\n</function>\n\n</tool_call>";
+    rig r = rig_open(false);
+    say(&r, "Find it.", true, false);
+    pn_ids ids = { 0 };
+    assert_true(pn_ids_reserve(&ids, r.prompt.ids.len));
+    memcpy(ids.ptr, r.prompt.ids.ptr, r.prompt.ids.len * sizeof *ids.ptr);
+    ids.len = r.prompt.ids.len;
+    pn_test_odd_ids(r.e->vocab, sampled, &ids);
+    stream(&r, r.s, &ids, 0);
+    pn_replay_learn(r.e->replay, ids.ptr, ids.len, r.prompt.ids.len);
+
+    const pn_range system = r.chat.msgs[0].content;
+    pn_buf request = { 0 };
+    pn_buf_addf(&request, "{\"messages\":[{\"role\":\"system\",\"content\":\"%.*s\"},",
+                (int)system.len, r.chat.pool.ptr + system.off);
+    pn_buf_adds(&request, "{\"role\":\"user\",\"content\":\"Find it.\"},"
+                          "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c1\",\"type\":"
+                          "\"function\",\"function\":{\"name\":\"find\",\"arguments\":"
+                          "{\"all\": true, \"where\":{\"deep\":true,\"dir\":\"/a\"}}}}]},"
+                          "{\"role\":\"tool\",\"content\":\"nothing\"}],"
+                          "\"enable_thinking\":false}");
+    pn_json *v = NULL;
+    pn_err err = { 0 };
+    must(pn_json_parse(request.ptr, request.len, "request", &v, &err), &err);
+    pn_chat_clear(&r.chat);
+    must(pn_chat_read(&r.chat, v, &err), &err);
+    r.chat.add_generation_prompt = true;
+    must(pn_prompt_of_chat(r.e, &r.chat, &r.prompt, &err), &err);
+    pn_session *other;
+    must(pn_session_new(r.e, &(pn_state_opts){ .n_ctx = N_CTX }, &other, &err), &err);
+    const pn_gen_result g = stream(&r, other, &r.prompt.ids, 0);
+    assert_int_equal(g.n_cached, ids.len);
+    assert_in_range(g.n_prompt - g.n_cached, 1, SLACK);
+    pn_session_free(r.s);
+    r.s = other;
+    check_cold(&r);
+    pn_json_free(v);
+    pn_buf_free(&request);
+    pn_ids_free(&ids);
+    rig_close(&r);
+}
+
 static void send(int fd, pn_span text)
 {
     assert_int_equal(write(fd, &text.len, sizeof text.len), sizeof text.len);
@@ -311,6 +360,8 @@ int main(void)
     /* Each in a folder of its own; the fork comes before there are threads. */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_killed, pn_tmpdir_setup, pn_tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(test_tool_call_as_json, pn_tmpdir_setup,
+                                        pn_tmpdir_teardown),
         cmocka_unit_test_setup_teardown(test_thinking, pn_tmpdir_setup, pn_tmpdir_teardown),
         cmocka_unit_test_setup_teardown(test_not_thinking, pn_tmpdir_setup, pn_tmpdir_teardown),
     };

@@ -28,7 +28,7 @@ static const int n_prompt[N_REQ] = { 5, 150, 40, 290, 1, 150, 60 };
 static const int n_predict[N_REQ] = { 14, 12, 18, 3, 15, 10, 0 };
 
 typedef struct client {
-    char text[4096];
+    char text[16384];
     size_t len;
     int n_done, n_asked, stop_at, say_no_at, n_pieces;
     double order; /* of its end among all */
@@ -271,6 +271,92 @@ static void test_errors_stay_alone(void **state)
     setup_close(&t);
 }
 
+static int32_t *long_prompt(int n)
+{
+    int32_t *const ids = calloc((size_t)n, sizeof *ids);
+    assert_non_null(ids);
+    for (int i = 0; i < n; i++)
+        ids[i] = i * 31 % N_VOCAB_ASKED;
+    return ids;
+}
+
+/* An answer that is asked to be longer than the context ends where that is full, with `length`: no
+ * context shift. Its tokens are those of a larger context, and the next request works. */
+static void test_context_full(void **state)
+{
+    (void)state;
+    enum {
+        N = 400,
+        N_CTX = 512
+    };
+    setup t = setup_open((pn_engine_opts){ 0 });
+    int32_t *const ids = long_prompt(N);
+    client c[3] = { 0 };
+    pn_gen_result r;
+    pn_request_opts o = request_opts(&t, 0, &c[0]);
+    o.ids = ids;
+    o.n_id = N;
+    o.state.n_ctx = N_CTX;
+    o.gen.n_predict = 1000;
+    submit(&t, &o);
+    run_all(&t);
+    assert_int_equal(pn_request_result(c[0].r, &r, NULL), PN_OK);
+    assert_int_equal(r.finish, PN_FINISH_LENGTH);
+    assert_int_equal(r.n_generated, N_CTX - N + 1); /* the last one is not fed */
+
+    const pn_request_opts next = request_opts(&t, 1, &c[1]);
+    submit(&t, &next);
+    o.state.n_ctx = 2 * N_CTX;
+    o.gen.n_predict = r.n_generated;
+    o.gen.ctx = &c[2];
+    submit(&t, &o);
+    run_all(&t);
+    check_same(&t, 1, &c[1]);
+    assert_int_equal(c[0].len, c[2].len);
+    assert_memory_equal(c[0].text, c[2].text, c[0].len);
+    for (int i = 0; i < 3; i++)
+        pn_request_free(c[i].r);
+    free(ids);
+    setup_close(&t);
+}
+
+/* Of four side by side, each with a context of 1024, one asks for 5000 tokens: it ends alone, with
+ * `length`; the others have the texts that they have by themselves. */
+static void test_one_of_four_fills_its_context(void **state)
+{
+    (void)state;
+    enum {
+        N = 900,
+        N_CTX = 1024,
+        I_GREEDY = 2
+    };
+    setup t = setup_open((pn_engine_opts){ .n_parallel = 4, .cache_ram_bytes = 64 << 20 });
+    int32_t *const ids = long_prompt(N);
+    client c[4] = { 0 };
+    for (int i = 0; i < 4; i++) {
+        pn_request_opts o = request_opts(&t, i, &c[i]);
+        o.state.n_ctx = N_CTX;
+        if (i == I_GREEDY) {
+            o.ids = ids;
+            o.n_id = N;
+            o.gen.n_predict = 5000;
+        }
+        submit(&t, &o);
+    }
+    run_all(&t);
+    pn_gen_result r;
+    assert_int_equal(pn_request_result(c[I_GREEDY].r, &r, NULL), PN_OK);
+    assert_int_equal(r.finish, PN_FINISH_LENGTH);
+    assert_int_equal(r.n_generated, N_CTX - N + 1);
+    for (int i = 0; i < 4; i++) {
+        if (i != I_GREEDY)
+            check_same(&t, i, &c[i]);
+        pn_request_free(c[i].r);
+    }
+    free(ids);
+    setup_close(&t);
+}
+
 /* With room for one, the queue is by priority, then by arrival. Among the prompts being read, a
  * higher priority reads faster, and nobody waits for ever. */
 static void test_priorities(void **state)
@@ -370,10 +456,7 @@ static void test_cancelled_prompt(void **state)
     };
     setup t =
         setup_open((pn_engine_opts){ .exec = { .n_batch = 300 }, .cache_ram_bytes = 64 << 20 });
-    int32_t *const ids = calloc(N, sizeof *ids);
-    assert_non_null(ids);
-    for (int i = 0; i < N; i++)
-        ids[i] = i * 31 % N_VOCAB_ASKED;
+    int32_t *const ids = long_prompt(N);
     client c[3] = { 0 };
     pn_request_opts o = request_opts(&t, 0, &c[0]);
     o.ids = ids;
@@ -596,6 +679,8 @@ int main(void)
         cmocka_unit_test(test_cancel_from_a_thread),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_passing),
+        cmocka_unit_test(test_context_full),
+        cmocka_unit_test(test_one_of_four_fills_its_context),
         cmocka_unit_test(test_why_it_starts_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
