@@ -5,6 +5,7 @@
 
 #include "server/core.h"
 #include "server/feed.h"
+#include "server/slots.h"
 
 typedef struct pn_choice {
     pn_exchange *ex;
@@ -13,7 +14,6 @@ typedef struct pn_choice {
     pn_parse *parse;     /* the loop's */
     double told_s;       /* the engine's: progress, when last */
     bool has_token;      /* the engine's */
-    bool has_slot;       /* the engine's: the ask's, until the exchange is freed */
     bool is_enough;      /* the loop's: nothing behind this counts */
 } pn_choice;
 
@@ -46,6 +46,10 @@ struct pn_exchange {
     pn_reply reply;
     pn_buf out;
     pn_choice choices[PN_ASK_MAX_CHOICES];
+
+    /* The engine's. */
+    bool has_slot; /* the ask's */
+    pn_slot_wait slot_wait;
 };
 
 /* Has the engine answer: fills the feed until every choice has an end. The loop's thread. */

@@ -1,6 +1,5 @@
 /* The engine's side of an exchange: submits the choices, tells the loop what they say. */
 #include "server/exchange.h"
-#include "server/slots.h"
 
 #include "base/clock.h"
 
@@ -70,6 +69,14 @@ static void end_choice(pn_choice *c, pn_status st, const pn_err *err, const pn_g
     wake(c->ex, pn_feed_end_choice(&c->ex->feed, c->i, &end));
 }
 
+static void give_slot(pn_exchange *ex)
+{
+    if (!ex->has_slot)
+        return;
+    ex->has_slot = false;
+    pn_slots_give(ex->s->slots, ex->ask.id_slot);
+}
+
 static void on_done(void *ctx, pn_request *request)
 {
     pn_choice *const c = ctx;
@@ -79,6 +86,8 @@ static void on_done(void *ctx, pn_request *request)
     /* One that never wrote has its siblings waiting for its first token. */
     if (c->i == 0 && !c->has_token)
         submit_others(c->ex);
+    if (c->i == 0)
+        give_slot(c->ex);
     pn_server_publish(c->ex->s); /* before anybody can ask for it */
     end_choice(c, st, &err, &result);
 }
@@ -91,17 +100,21 @@ static bool is_cut(pn_exchange *ex)
     return cut;
 }
 
-/* The first of the answers continues the slot that was asked for. */
-static bool takes_slot(const pn_choice *c)
+/* A choice that the engine never got. */
+static void refuse(pn_choice *c, pn_status st)
 {
-    return c->i == 0 && c->ex->ask.id_slot >= 0;
+    const pn_gen_result none = { .finish = PN_FINISH_CALLER,
+                                 .n_prompt = (int)c->ex->ask.prompt.ids.len };
+    end_choice(c, st, &c->ex->refusal.err, &none);
 }
 
-static void submit(pn_choice *c)
+/* session: of the slot; NULL: a sequence of its own. */
+static void submit(pn_choice *c, pn_session *session)
 {
     pn_exchange *const ex = c->ex;
     pn_ask *const a = &ex->ask;
     pn_request_opts o = {
+        .session = session,
         .ids = a->prompt.ids.ptr,
         .n_id = a->prompt.ids.len,
         .state = { .n_ctx = ex->s->n_ctx, .kv_type = ex->s->opts.kv_type },
@@ -118,51 +131,67 @@ static void submit(pn_choice *c)
     o.gen.on_text = on_text;
     o.gen.progress = on_progress;
     o.gen.ctx = c;
-    pn_problem *const why = &ex->refusal;
-    pn_gen_result none = { .finish = PN_FINISH_CALLER, .n_prompt = (int)a->prompt.ids.len };
     pn_request *request = NULL;
     pn_status st = PN_OK;
-    if (!is_cut(ex) && takes_slot(c))
-        st = pn_slots_take(ex->s->slots, a->id_slot, &o.session, why);
-    c->has_slot = o.session != NULL;
-    if (!is_cut(ex) && st == PN_OK)
-        st = pn_engine_submit(ex->s->engine, &o, &request, &why->err);
+    if (!is_cut(ex))
+        st = pn_engine_submit(ex->s->engine, &o, &request, &ex->refusal.err);
     pthread_mutex_lock(&ex->lock);
     c->request = request;
     if (request && ex->is_cut) /* meanwhile */
         pn_request_cancel(request);
     pthread_mutex_unlock(&ex->lock);
     if (!request)
-        end_choice(c, st, &why->err, &none);
+        refuse(c, st);
 }
 
 static void submit_others(pn_exchange *ex)
 {
     for (int i = 1; i < ex->ask.n_choices; i++)
-        submit(&ex->choices[i]);
+        submit(&ex->choices[i], NULL);
 }
 
+/* The first of the answers continues the slot that was asked for. */
 static void run_submit(void *ctx)
 {
     pn_exchange *const ex = ctx;
-    submit(&ex->choices[0]);
-    if (!ex->choices[0].request)
-        submit_others(ex);
+    pn_session *session = NULL;
+    if (ex->ask.id_slot >= 0 && !is_cut(ex)) {
+        ex->slot_wait = (pn_slot_wait){ .ready = run_submit, .ctx = ex };
+        const pn_status st =
+            pn_slots_take(ex->s->slots, ex->ask.id_slot, &ex->slot_wait, &session, &ex->refusal);
+        for (int i = 0; st != PN_OK && i < ex->ask.n_choices; i++)
+            refuse(&ex->choices[i], st);
+        if (!session)
+            return;
+        ex->has_slot = true;
+    }
+    submit(&ex->choices[0], session);
+    if (ex->choices[0].request)
+        return;
+    give_slot(ex);
+    submit_others(ex);
+}
+
+static void free_requests(pn_exchange *ex)
+{
+    for (int i = 0; i < PN_ASK_MAX_CHOICES; i++)
+        pn_request_free(ex->choices[i].request);
 }
 
 static void run_free(void *ctx)
 {
     pn_exchange *const ex = ctx;
-    for (int i = 0; i < PN_ASK_MAX_CHOICES; i++)
-        pn_request_free(ex->choices[i].request);
-    if (ex->choices[0].has_slot)
-        pn_slots_give(ex->s->slots, ex->ask.id_slot);
+    free_requests(ex);
+    give_slot(ex);
+    pn_slots_leave(ex->s->slots, ex->ask.id_slot, &ex->slot_wait);
     pn_exchange_delete(ex);
 }
 
+/* Its slot goes with the server: who waits for it must not begin now. */
 void pn_generation_free_now(pn_exchange *ex)
 {
-    run_free(ex);
+    free_requests(ex);
+    pn_exchange_delete(ex);
 }
 
 /* --- the loop's thread ------------------------------------------------------------------------ */

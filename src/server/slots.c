@@ -14,7 +14,8 @@
 typedef struct slot {
     pn_session *session; /* NULL: it holds nothing */
     bool is_taken;
-    uint64_t used_at; /* by the slots' clock */
+    pn_slot_wait *waits; /* by arrival */
+    uint64_t used_at;    /* by the slots' clock */
 } slot;
 
 struct pn_slots {
@@ -75,8 +76,8 @@ void pn_slots_free(pn_slots *s)
         return;
     if (s->engine->cache)
         pn_cache_set_shed(s->engine->cache, NULL, NULL);
-    while (shed(s))
-        ;
+    for (int id = 0; id < s->n; id++)
+        empty(&s->slots[id]);
     if (s->dir_fd >= 0)
         close(s->dir_fd);
     pn_free(s);
@@ -89,31 +90,46 @@ int pn_slots_count(const pn_slots *s)
 
 /* --- use -------------------------------------------------------------------------------------- */
 
-/* A slot that nobody uses; NULL, with the problem, when there is none of this id. */
+/* NULL, with the problem, when there is none of this id. */
 static slot *find(pn_slots *s, int id, pn_problem *p)
 {
-    if (id < 0 || id >= s->n)
-        pn_problem_fail(p, 400, NULL, "slot %d: expected 0 to %d", id, s->n - 1);
-    else if (s->slots[id].is_taken)
-        pn_problem_fail(p, 409, "slot_busy", "slot %d: another request is using it", id);
-    else
+    if (id >= 0 && id < s->n)
         return &s->slots[id];
+    pn_problem_fail(p, 400, NULL, "id_slot: found %d, expected -1 to %d", id, s->n - 1);
     return NULL;
 }
 
-static slot *find_or_make(pn_slots *s, int id, pn_problem *p)
+/* The same of one that nobody uses. */
+static slot *find_free(pn_slots *s, int id, pn_problem *p)
 {
     slot *const sl = find(s, id, p);
-    if (sl && !sl->session && pn_session_new(s->engine, &s->state, &sl->session, &p->err) != PN_OK)
-        return NULL;
-    return sl;
+    if (!sl || !sl->is_taken)
+        return sl;
+    pn_problem_fail(p, 409, "slot_busy", "slot %d: a request is using it", id);
+    return NULL;
 }
 
-pn_status pn_slots_take(pn_slots *s, int id, pn_session **session, pn_problem *p)
+static pn_status fill(const pn_slots *s, slot *sl, pn_problem *p)
 {
-    slot *const sl = find_or_make(s, id, p);
+    return sl->session ? PN_OK : pn_session_new(s->engine, &s->state, &sl->session, &p->err);
+}
+
+pn_status pn_slots_take(pn_slots *s, int id, pn_slot_wait *wait, pn_session **session,
+                        pn_problem *p)
+{
+    slot *const sl = find(s, id, p);
     if (!sl)
         return p->err.code;
+    *session = NULL;
+    if (sl->is_taken) {
+        pn_slot_wait **end = &sl->waits;
+        while (*end)
+            end = &(*end)->next;
+        wait->next = NULL;
+        *end = wait;
+        return PN_OK;
+    }
+    PN_TRY(fill(s, sl, p));
     sl->is_taken = true;
     *session = sl->session;
     return PN_OK;
@@ -127,6 +143,22 @@ void pn_slots_give(pn_slots *s, int id)
     sl->used_at = ++s->clock;
     if (!sl->session->held.len)
         empty(sl);
+    while (sl->waits && !sl->is_taken) { /* who waited may want it no more */
+        pn_slot_wait *const first = sl->waits;
+        sl->waits = first->next;
+        first->ready(first->ctx);
+    }
+}
+
+void pn_slots_leave(pn_slots *s, int id, pn_slot_wait *wait)
+{
+    if (id < 0 || id >= s->n)
+        return;
+    pn_slot_wait **at = &s->slots[id].waits;
+    while (*at && *at != wait)
+        at = &(*at)->next;
+    if (*at)
+        *at = wait->next;
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -214,7 +246,7 @@ static pn_status check_name(const pn_slots *s, pn_span name, char out[PN_SLOT_NA
 
 pn_status pn_slots_copy(pn_slots *s, int id, pn_slot_copy *copy, pn_problem *p)
 {
-    slot *const sl = find(s, id, p);
+    slot *const sl = find_free(s, id, p);
     if (!sl)
         return p->err.code;
     const size_t n = sl->session ? sl->session->held.len : 0;
@@ -287,9 +319,10 @@ pn_status pn_slots_restore(pn_slots *s, int id, pn_span name, int *n_tok, uint64
 {
     char file[PN_SLOT_NAME_MAX + 1];
     PN_TRY(check_name(s, name, file, p));
-    slot *const sl = find_or_make(s, id, p);
+    slot *const sl = find_free(s, id, p);
     if (!sl)
         return p->err.code;
+    PN_TRY(fill(s, sl, p));
     const pn_status st = restore(sl, s, file, n_byte, p);
     sl->used_at = ++s->clock;
     *n_tok = (int)sl->session->held.len;
@@ -300,7 +333,7 @@ pn_status pn_slots_restore(pn_slots *s, int id, pn_span name, int *n_tok, uint64
 
 pn_status pn_slots_erase(pn_slots *s, int id, int *n_tok, pn_problem *p)
 {
-    slot *const sl = find(s, id, p);
+    slot *const sl = find_free(s, id, p);
     if (!sl)
         return p->err.code;
     *n_tok = sl->session ? (int)sl->session->held.len : 0;

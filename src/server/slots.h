@@ -18,7 +18,7 @@ enum {
 typedef struct pn_slots pn_slots;
 
 /* As many slots as the engine works on requests at once. state: of their sequences; dir: where they
- * are saved, NULL: nowhere. Freed before the engine, when no request has a slot.
+ * are saved, NULL: nowhere. Freed before the engine, when there is no request any more.
  * Errors: PN_ERR_IO (the folder), PN_ERR_NOMEM. */
 pn_status pn_slots_new(pn_engine *engine, const pn_state_opts *state, const char *dir,
                        pn_slots **slots, pn_err *err);
@@ -29,10 +29,21 @@ int pn_slots_count(const pn_slots *slots); /* any thread */
 typedef struct pn_server pn_server;
 pn_slots *pn_server_slots(const pn_server *server);
 
-/* The slot's sequence for one request, until pn_slots_give. Errors: 400 when there is no such slot,
- * 409 when another request has it, 503 without memory. */
-pn_status pn_slots_take(pn_slots *slots, int id, pn_session **session, pn_problem *p);
+/* Whoever waits for a slot, in the caller's storage. */
+typedef struct pn_slot_wait {
+    void (*ready)(void *ctx); /* the slot is free: take it now, or another will */
+    void *ctx;
+    struct pn_slot_wait *next; /* the slots' */
+} pn_slot_wait;
+
+/* The slot's sequence for one request, until pn_slots_give. *session is NULL where another request
+ * has it: then wait->ready is called, once, from a pn_slots_give, in the order of asking.
+ * Errors: 400 when there is no such slot, 503 without memory. */
+pn_status pn_slots_take(pn_slots *slots, int id, pn_slot_wait *wait, pn_session **session,
+                        pn_problem *p);
 void pn_slots_give(pn_slots *slots, int id);
+/* No longer waits, if it does. */
+void pn_slots_leave(pn_slots *slots, int id, pn_slot_wait *wait);
 
 /* Appends a row for each request that the engine has, as llama-server's /slots does, id -1 where it
  * is in no slot, then one for each other slot that holds something. */

@@ -192,20 +192,42 @@ def begin_stream(server, body):
 
 def test_a_slot_in_use(slot_server):
     s = slot_server
+    s.ask("/completion", {"prompt": "a b c", "n_predict": 1, "id_slot": 0})
+    s.ask("/slots/0?action=save", {"filename": "x"})
     link, _ = begin_stream(s, {"prompt": "Once upon", "id_slot": 1})
     rows = kept(s)
     assert rows[1]["is_processing"] and rows[1]["next_token"][0]["n_decoded"] > 0
     assert rows[1]["params"]["temperature"] == 0
-    s.ask("/completion", {"prompt": "a", "id_slot": 1}, status=409)
     for action in ("save", "restore", "erase"):
-        status = s.post(f"/slots/1?action={action}", {"filename": "x"}).status
-        assert status == (404 if action == "restore" and status == 404 else 409), action
-    link.close()
-    end = time.monotonic() + 5
-    while kept(s).get(1, {}).get("is_processing", False):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    assert s.ask("/completion", GREEDY | {"prompt": "Once upon", "id_slot": 1, "n_predict": 2})["tokens_predicted"] == 2
+        s.ask(f"/slots/1?action={action}", {"filename": "x"}, status=409)
+    gone, = begin_waiting(s, 1)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:  # they wait, whoever has it and whoever leaves
+        asked = [pool.submit(s.ask, "/completion", GREEDY | {"prompt": "Once upon", "id_slot": 1, "n_predict": 2}) for _ in range(3)]
+        time.sleep(0.2)
+        assert not any(a.done() for a in asked)
+        assert s.ask("/completion", {"prompt": "a", "n_predict": 1})["tokens_predicted"] == 1
+        gone.close()
+        link.close()
+        assert [a.result()["tokens_predicted"] for a in asked] == [2, 2, 2]
+    assert not kept(s)[1]["is_processing"]
+
+
+def begin_waiting(server, n):
+    """Requests for slot 1 of which nothing has come yet."""
+    body = json.dumps({"prompt": "Once upon", "id_slot": 1, "n_predict": 2})
+    links = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(n)]
+    for link in links:
+        link.request("POST", "/completion", body, {"Content-Type": "application/json"})
+    return links
+
+
+def test_shutting_down_with_waiting(tmp_path):
+    with Server("--parallel", "2", "--drain", "0.2") as s:
+        link, _ = begin_stream(s, {"prompt": "Once upon", "id_slot": 1})
+        links = [link, *begin_waiting(s, 3)]
+        time.sleep(0.2)
+    for link in links:
+        link.close()
 
 
 def test_saving_beside_answers(slot_server):

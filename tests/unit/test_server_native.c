@@ -321,7 +321,7 @@ static void fill_slot(pn_engine *e, void *ctx)
     pn_request *r;
     pn_request_opts opts = { .ids = ids, .n_id = 4, .gen = { .n_predict = 1, .ignore_eos = true } };
     (void)ctx;
-    assert_int_equal(pn_slots_take(pn_server_slots(t.server), 1, &opts.session, &p), PN_OK);
+    assert_int_equal(pn_slots_take(pn_server_slots(t.server), 1, NULL, &opts.session, &p), PN_OK);
     assert_int_equal(pn_engine_submit(e, &opts, &r, &p.err), PN_OK);
     while (!pn_request_is_done(r))
         pn_engine_step(e);

@@ -64,7 +64,7 @@ static pn_gen_result answer(setup *t, int id, int n, pn_buf *text)
     pn_request *r;
     pn_request_opts opts = { .ids = t->ids, .n_id = (size_t)n, .state = { .n_ctx = N_CTX } };
     opts.gen = (pn_gen_opts){ .n_predict = 8, .ignore_eos = true, .on_text = hear, .ctx = text };
-    if ((id >= 0 && pn_slots_take(t->slots, id, &opts.session, &p) != PN_OK) ||
+    if ((id >= 0 && pn_slots_take(t->slots, id, NULL, &opts.session, &p) != PN_OK) ||
         pn_engine_submit(t->e, &opts, &r, &p.err) != PN_OK)
         fail_msg("%s", p.err.msg);
     while (!pn_request_is_done(r))
@@ -109,7 +109,7 @@ static void a_slot_goes_on(void **state)
     same_text(&alone, &kept);
     pn_problem p = { 0 };
     pn_session *s;
-    assert_int_equal(pn_slots_take(t.slots, 1, &s, &p), PN_OK);
+    assert_int_equal(pn_slots_take(t.slots, 1, NULL, &s, &p), PN_OK);
     const int n = (int)s->held.len;
     assert_in_range(n, 60, 68);
     memcpy(t.ids, s->held.ptr, (size_t)n * sizeof *t.ids);
@@ -125,15 +125,13 @@ static void who_may_have_one(void **state)
     (void)state;
     setup t = setup_open(0, NULL);
     pn_problem p = { 0 };
-    pn_session *s = NULL, *other = NULL;
+    pn_session *s = NULL;
     int n = -1;
-    fails(&p, pn_slots_take(t.slots, N_SLOT, &s, &p), 400);
+    fails(&p, pn_slots_take(t.slots, N_SLOT, NULL, &s, &p), 400);
     p = (pn_problem){ 0 };
-    fails(&p, pn_slots_take(t.slots, -1, &s, &p), 400);
-    assert_int_equal(pn_slots_take(t.slots, 2, &s, &p), PN_OK);
+    fails(&p, pn_slots_take(t.slots, -1, NULL, &s, &p), 400);
+    assert_int_equal(pn_slots_take(t.slots, 2, NULL, &s, &p), PN_OK);
     pn_slot_copy copy = { 0 };
-    p = (pn_problem){ 0 };
-    fails(&p, pn_slots_take(t.slots, 2, &other, &p), 409);
     p = (pn_problem){ 0 };
     fails(&p, pn_slots_erase(t.slots, 2, &n, &p), 409);
     p = (pn_problem){ 0 };
@@ -151,6 +149,53 @@ static void who_may_have_one(void **state)
     setup_close(&t);
 }
 
+typedef struct waiter {
+    setup *t;
+    pn_slot_wait wait;
+    bool wants; /* it still does */
+    int n_called;
+    pn_session *session;
+} waiter;
+
+static void ask_again(void *ctx)
+{
+    waiter *const w = ctx;
+    pn_problem p = { 0 };
+    w->n_called++;
+    if (w->wants)
+        assert_int_equal(pn_slots_take(w->t->slots, 0, &w->wait, &w->session, &p), PN_OK);
+}
+
+/* In the order of asking; one that has gone meanwhile holds up nobody. */
+static void who_waits_for_one(void **state)
+{
+    (void)state;
+    setup t = setup_open(0, NULL);
+    pn_problem p = { 0 };
+    pn_session *s;
+    waiter w[4];
+    assert_int_equal(pn_slots_take(t.slots, 0, NULL, &s, &p), PN_OK);
+    for (int i = 0; i < 4; i++) {
+        w[i] = (waiter){ .t = &t, .wants = i != 0 };
+        w[i].wait = (pn_slot_wait){ .ready = ask_again, .ctx = &w[i] };
+        assert_int_equal(pn_slots_take(t.slots, 0, &w[i].wait, &w[i].session, &p), PN_OK);
+        assert_null(w[i].session);
+    }
+    pn_slots_leave(t.slots, 0, &w[2].wait);
+    pn_slots_leave(t.slots, 0, &w[2].wait);
+    pn_slots_leave(t.slots, -1, &w[2].wait);
+    pn_slots_give(t.slots, 0);
+    assert_true(!w[0].session && w[1].session && !w[3].session);
+    pn_slots_give(t.slots, 0);
+    assert_true(!w[2].session && w[3].session);
+    pn_slots_give(t.slots, 0);
+    assert_int_equal(w[0].n_called, 1);
+    assert_int_equal(w[1].n_called, 1);
+    assert_int_equal(w[2].n_called, 0);
+    assert_int_equal(w[3].n_called, 1);
+    setup_close(&t);
+}
+
 static void rows(void **state)
 {
     (void)state;
@@ -164,7 +209,7 @@ static void rows(void **state)
                               .ignore_eos = true,
                               .sampler = { .temperature = 0.5f, .top_k = 3, .seed = 9 } };
     assert_int_equal(pn_engine_submit(t.e, &opts, &r[0], &p.err), PN_OK);
-    assert_int_equal(pn_slots_take(t.slots, 1, &opts.session, &p), PN_OK);
+    assert_int_equal(pn_slots_take(t.slots, 1, NULL, &opts.session, &p), PN_OK);
     assert_int_equal(pn_engine_submit(t.e, &opts, &r[1], &p.err), PN_OK);
     for (int i = 0; i < 6; i++)
         pn_engine_step(t.e);
@@ -380,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slot_goes_on),
         cmocka_unit_test(who_may_have_one),
+        cmocka_unit_test(who_waits_for_one),
         cmocka_unit_test(rows),
         cmocka_unit_test(slots_give_way_when_memory_is_short),
         cmocka_unit_test(what_was_saved_goes_on),
