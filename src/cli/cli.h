@@ -18,6 +18,7 @@ enum { /* exit statuses: a promise to scripts */
  * flushed and checked by main. */
 typedef int pn_cmd_fn(const pn_cli_opts *opts);
 pn_cmd_fn pn_cmd_detokenize, pn_cmd_tokenize;
+pn_cmd_fn pn_cmd_batch;
 pn_cmd_fn pn_cmd_bench;
 pn_cmd_fn pn_cmd_inspect;
 pn_cmd_fn pn_cmd_logits;

@@ -13,10 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    SERVE_CTX = 32768 /* default context of a sequence */
-};
-
 typedef struct serving {
     const pn_cli_opts *opts;
     pn_server *server;
@@ -25,19 +21,6 @@ typedef struct serving {
     pn_status status; /* of loading */
     pn_err err;
 } serving;
-
-/* "2026-11-30T06:43:21Z line" on standard error. */
-static void log_line(void *ctx, int level, const char *line)
-{
-    const pn_cli_opts *const o = ctx;
-    if (level > 2 && !o->verbose)
-        return;
-    char at[32];
-    struct tm tm;
-    const time_t now = time(NULL);
-    strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
-    fprintf(stderr, "%s %s\n", at, line);
-}
 
 /* Tells systemd (Type=notify); https://www.freedesktop.org/software/systemd/man/sd_notify.html */
 static void notify_ready(void)
@@ -57,49 +40,15 @@ static void notify_ready(void)
     close(fd);
 }
 
-static int n_ctx_of(const serving *v)
-{
-    pn_model_info info;
-    if (v->opts->n_ctx > 0)
-        return (int)v->opts->n_ctx;
-    pn_model_get_info(v->model, &info);
-    return SERVE_CTX < info.n_ctx_train ? SERVE_CTX : info.n_ctx_train;
-}
-
-static pn_status make_engine(serving *v, pn_err *err)
-{
-    const pn_cli_opts *const o = v->opts;
-    const bool has_dir = o->cache_dir && strcmp(o->cache_dir, "none") != 0;
-    pn_engine_opts opts = {
-        .exec = pn_cli_exec_opts(o, 0),
-        .strict_content = o->strict_content,
-        .keeps_thoughts = strcmp(o->replay, "full") == 0,
-        .cache_kv_type = pn_cli_kv_type(o),
-        .cache_dir = has_dir ? o->cache_dir : NULL,
-        .cache_disk_bytes = (uint64_t)o->cache_disk,
-        .cache_ram_bytes = o->cache_ram > 0 ? (size_t)o->cache_ram : 0,
-        .log = log_line,
-        .log_ctx = (void *)o,
-        .n_parallel = (int)o->n_parallel,
-        .gap_ms = pn_opt_is_given(o->gap_ms) ? o->gap_ms : 0,
-    };
-    if (o->cache_ram < 0)
-        PN_TRY(pn_cli_default_cache(v->model, &opts.exec, opts.cache_kv_type, n_ctx_of(v),
-                                    (int)o->n_parallel, &opts.cache_ram_bytes, err));
-    PN_TRY(pn_engine_new(v->model, &opts, &v->engine, err));
-    pn_cli_print_cache(v->engine, opts.cache_dir);
-    if (pn_engine_template_note(v->engine)[0])
-        pn_cli_say("%s", pn_engine_template_note(v->engine));
-    return PN_OK;
-}
-
 static void *load(void *ctx)
 {
     serving *const v = ctx;
     v->model = pn_cli_load_model(v->opts, &v->err);
-    v->status = v->model ? make_engine(v, &v->err) : v->err.code;
+    v->status =
+        v->model ? pn_cli_serving_engine(v->opts, v->model, &v->engine, &v->err) : v->err.code;
     if (v->status == PN_OK)
-        v->status = pn_server_ready(v->server, v->engine, n_ctx_of(v), &v->err);
+        v->status =
+            pn_server_ready(v->server, v->engine, pn_cli_serving_ctx(v->opts, v->model), &v->err);
     if (v->status == PN_OK)
         notify_ready();
     else
@@ -124,7 +73,7 @@ static pn_status make_server(serving *v, pn_err *err)
         .key_file = o->key_file,
         .max_body = (size_t)o->max_body,
         .guard = &guard,
-        .log = log_line,
+        .log = pn_cli_serving_log,
         .log_ctx = (void *)o,
     };
     const pn_server_opts opts = {
@@ -137,7 +86,7 @@ static pn_status make_server(serving *v, pn_err *err)
         .slot_dir = o->slot_dir,
         .keeps_nonce = o->keeps_nonce,
         .think_budget = (int)o->think_budget,
-        .log = log_line,
+        .log = pn_cli_serving_log,
         .log_ctx = (void *)o,
     };
     return pn_server_new(&opts, &v->server, err);

@@ -36,8 +36,9 @@ typedef struct opt_row {
 #define BIG       9007199254740992.0 /* 2^53: the largest integer that a row's double can bound */
 
 enum {
-    LOADS = PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_SERVE,
-    CHATS = PN_CMD_RUN | PN_CMD_SERVE,
+    SERVES = PN_CMD_SERVE | PN_CMD_BATCH,
+    LOADS = PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | SERVES,
+    CHATS = PN_CMD_RUN | SERVES,
     TEXT = PN_CMD_TOKENIZE | PN_CMD_DETOKENIZE | PN_CMD_RENDER,
     MODEL = LOADS | TEXT | PN_CMD_INSPECT,
     ALL = MODEL | PN_CMD_PARSE | PN_CMD_SYNTH
@@ -81,7 +82,7 @@ static const opt_row rows[] = {
       "the text starts with the answer, not inside <think>" },
     { 0, "ignore-eos", FLAG, AT(ignore_eos), PN_CMD_RUN, NULL, NULL, 0, 0, "",
       "go on past the end tokens" },
-    { 0, "think-budget", INT, AT(think_budget), PN_CMD_RUN, "N", NULL, 0, 1 << 30, "",
+    { 0, "think-budget", INT, AT(think_budget), PN_CMD_RUN | PN_CMD_BATCH, "N", NULL, 0, 1 << 30, "",
       "close the thoughts after N tokens" },
     { 0, "json-object", FLAG, AT(json_object), PN_CMD_RUN, NULL, NULL, 0, 0, NULL,
       "the answer is a JSON object" },
@@ -113,7 +114,7 @@ static const opt_row rows[] = {
       "names that clients may call this server by, beside addresses and localhost" },
     { 0, "cors-origins", STR, AT(cors_origins), PN_CMD_SERVE, "URL,...", NULL, 0, 0, "",
       "pages of other sites that may call it (default: none)" },
-    { 0, "parallel", INT, AT(n_parallel), PN_CMD_SERVE, "N", "8", 1, 256, "",
+    { 0, "parallel", INT, AT(n_parallel), SERVES, "N", "8", 1, 256, "",
       "answers written at once" },
     { 0, "queue", INT, AT(n_queue), PN_CMD_SERVE, "N", "64", 1, 1 << 20, "",
       "requests that may wait; more are told to come again" },
@@ -129,8 +130,15 @@ static const opt_row rows[] = {
       "longest request" },
     { 0, "ping", REAL, AT(ping_s), PN_CMD_SERVE, "SECONDS", "10", 0.01, 3600, "",
       "longest silence on a connection whose answer is not ready" },
-    { 0, "drain", REAL, AT(drain_s), PN_CMD_SERVE, "SECONDS", "30", 0, 86400, "",
+    { 0, "drain", REAL, AT(drain_s), SERVES, "SECONDS", "30", 0, 86400, "",
       "after a signal to end: how long running answers may take" },
+
+    { 'o', "output", STR, AT(output), PN_CMD_BATCH, "FILE", NULL, 0, 0, NULL,
+      "where the answers go, one a line" },
+    { 0, "resume", FLAG, AT(resume), PN_CMD_BATCH, NULL, NULL, 0, 0, NULL,
+      "go on with a file of answers: leave out the requests that it has" },
+    { 0, "shard", STR, AT(shard), PN_CMD_BATCH, "I/N", NULL, 0, 0, "",
+      "of the lines only each N-th, from the I-th on: 0/4 to 3/4 share a file out" },
 
     { 0, "tokens", INTS, AT(tokens), PN_CMD_LOGITS, "1,2,3", NULL, -BIG, BIG, NULL,
       "the token ids to run" },

@@ -20,6 +20,7 @@ enum {
     PN_CMD_BENCH = 1 << 7,
     PN_CMD_SYNTH = 1 << 8,
     PN_CMD_SERVE = 1 << 9,
+    PN_CMD_BATCH = 1 << 10,
 };
 
 enum {
@@ -78,6 +79,7 @@ typedef struct pn_cli_opts {
     double ping_s, drain_s, gap_ms;
     int64_t max_body; /* bytes */
     bool keeps_nonce;
+    const char *shard; /* batch: "i/n" */
 
     /* single commands */
     pn_opt_ints tokens; /* logits */

@@ -25,6 +25,7 @@ typedef struct pn_http_timer pn_http_timer; /* see pn_http_every */
 typedef struct pn_http_opts {
     const char *host;      /* name or address; NULL: 127.0.0.1, or none where unix_path is given */
     int port;              /* 0: any free one, see pn_http_port */
+    bool is_silent;        /* listens nowhere: the loop alone */
     const char *unix_path; /* also or only listen there, mode 0600; NULL: no */
     const char *cert_file, *key_file; /* PEM, both or neither: TLS on the TCP listener */
     size_t max_body;                  /* bytes of a request's body, else 413; 0: PN_HTTP_MAX_BODY */

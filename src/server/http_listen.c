@@ -220,6 +220,8 @@ static pn_status listen_unix(pn_http *h, const char *path, pn_err *err)
 
 pn_status pn_http_listen(pn_http *h, pn_err *err)
 {
+    if (h->opts.is_silent)
+        return PN_OK;
     if (h->opts.host || !h->opts.unix_path)
         PN_TRY(listen_tcp(h, h->opts.host ? h->opts.host : "127.0.0.1", h->opts.port, err));
     return h->opts.unix_path ? listen_unix(h, h->opts.unix_path, err) : PN_OK;

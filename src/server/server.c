@@ -257,6 +257,11 @@ void pn_server_stop(pn_server *s)
     pn_http_post(s->http, stop, s);
 }
 
+bool pn_server_is_stopping(const pn_server *s)
+{
+    return s->stage == PN_DRAINING;
+}
+
 static void start_serving(void *ctx)
 {
     pn_server *const s = ctx;

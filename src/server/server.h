@@ -58,6 +58,8 @@ pn_status pn_server_run(pn_server *s, pn_err *err);
 /* Takes no new request, lets what runs end, then pn_server_run returns; the second time at once.
  * Any thread, and signal handlers. */
 void pn_server_stop(pn_server *s);
+/* Whether pn_server_stop was called. The loop's thread. */
+bool pn_server_is_stopping(const pn_server *s);
 void pn_server_free(pn_server *s); /* takes NULL */
 int pn_server_port(const pn_server *s);
 

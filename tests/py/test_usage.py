@@ -2,7 +2,7 @@
 import pytest
 from conftest import MODEL, pantheon
 
-COMMANDS = ["run", "logits", "tokenize", "detokenize", "render", "parse", "inspect", "bench", "synth"]
+COMMANDS = ["run", "logits", "tokenize", "detokenize", "render", "parse", "inspect", "bench", "synth", "serve", "batch"]
 
 
 def test_help_of_the_program_lists_every_command():
