@@ -107,7 +107,8 @@ void pn_json_put_str(pn_buf *b, pn_span text)
         else
             pn_buf_addf(b, "\\u%04x", c);
     }
-    pn_buf_add(b, text.ptr + from, text.len - from);
+    if (from < text.len)
+        pn_buf_add(b, text.ptr + from, text.len - from);
     pn_buf_addc(b, '"');
 }
 
