@@ -150,3 +150,30 @@ def test_unknown_fields_are_met(client):
         extra_body={"context_management": {"edits": []}, "betas": ["x"], "service_tier": "auto", "mcp_servers": [],
                     "thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "max"}})
     assert message.content
+
+
+def test_keys():
+    """Both headers that clients put a key into, and the error that they know."""
+    from serving import Server
+    with Server("--api-key", "right") as server:
+        for more in ({"api_key": "right"}, {"auth_token": "right"}):
+            assert anthropic.Anthropic(base_url=server.url, max_retries=0, **more).messages.create(**ASK | {"max_tokens": 1})
+        for more in ({"api_key": "wrong"}, {"auth_token": "wrong"}):
+            with pytest.raises(anthropic.AuthenticationError) as e:
+                anthropic.Anthropic(base_url=server.url, max_retries=0, **more).messages.create(**ASK)
+            assert e.value.body["error"]["type"] == "authentication_error"
+
+
+def test_pings():
+    """G2: something comes all the time while a long prompt is read, and the official client is not disturbed."""
+    from serving import Server
+    long = ASK | {"messages": [{"role": "user", "content": "word " * 2500}], "max_tokens": 4}
+    with Server("--ping", "0.02", "--threads", "1") as server:
+        answer = server.post("/v1/messages", long | {"stream": True}).data.decode()
+        assert answer.startswith("event: message_start\n")
+        assert answer.index("event: ping\n") < answer.index("event: content_block_start\n")
+        with anthropic.Anthropic(base_url=server.url, api_key="none").messages.stream(
+                **long | {"messages": [{"role": "user", "content": "other " * 2500}]}) as stream:
+            assert stream.get_final_message().stop_reason == "max_tokens"
+        whole = server.post("/v1/messages", long | {"messages": [{"role": "user", "content": "third " * 2500}]})
+        assert whole.data.startswith(b" ") and json.loads(whole.data)["stop_reason"] == "max_tokens"

@@ -185,3 +185,15 @@ def test_cancel(client):
         threading.Timer(0.3, client.responses.cancel, [response.id]).start()
         last = [event.type for event in events][-1]
     assert last == "response.failed"
+
+
+def test_pings():
+    """G2: events, not comments, come while a long prompt is read: Codex counts the time between events."""
+    from serving import Server
+    with Server("--ping", "0.02", "--threads", "1") as server:
+        events = read_events(server, {"input": "word " * 2500, "max_output_tokens": 4, "stream": True})
+        types = [e["type"] for e in events]
+        assert types.index("response.output_item.added") > 2 and set(types[1:3]) == {"response.in_progress"}
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none")
+        with client.responses.stream(model="q", input="other " * 2500, max_output_tokens=4) as stream:
+            assert [e.type for e in stream][-1] == "response.incomplete"
