@@ -31,6 +31,7 @@ typedef struct pn_ask {
     bool is_streamed, wants_usage;      /* usage also in the stream */
     bool wants_timings, wants_progress; /* llama-server's timings_per_token, return_progress */
     bool wants_ids;                     /* the ids of the answer's tokens beside its text */
+    int max_write_ms; /* the answer ends at the first line break after so long; 0 and less: never */
     bool is_background;          /* a title, a tag: waits behind answers that somebody reads */
     bool is_one_call;            /* the answer ends with its first complete call */
     bool no_cache;               /* leaves nothing in the state cache ("cache_prompt": false) */

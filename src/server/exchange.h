@@ -14,6 +14,7 @@ typedef struct pn_choice {
     pn_parse *parse;     /* the loop's */
     double told_s;       /* the engine's: progress, when last */
     bool has_token;      /* the engine's */
+    double begun_s;      /* the engine's: the first token came */
     bool is_enough;      /* the loop's: nothing behind this counts */
 } pn_choice;
 

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 
+#include <string.h>
+
 #define PROGRESS_S 0.25 /* between two words about a prompt */
 
 enum {
@@ -24,12 +26,18 @@ static void put(pn_exchange *ex, const pn_feed_item *item)
 
 static void submit_others(pn_exchange *ex);
 
+static bool is_late(const pn_choice *c)
+{
+    const int ms = c->ex->ask.max_write_ms;
+    return ms > 0 && pn_now_s() - c->begun_s > ms / 1000.0;
+}
+
 static bool on_text(void *ctx, pn_span text, bool is_thinking)
 {
     const pn_choice *const c = ctx;
     (void)is_thinking; /* the parser sees the markers */
     put(c->ex, &(pn_feed_item){ .kind = PN_FEED_TEXT, .i_choice = c->i, .text = text });
-    return true;
+    return !is_late(c) || !memchr(text.ptr, '\n', text.len);
 }
 
 static bool on_token(void *ctx, const pn_token *token)
@@ -38,6 +46,8 @@ static bool on_token(void *ctx, const pn_token *token)
     /* The prompt is read and kept: the other choices start where it ends. */
     if (!c->has_token && c->i == 0)
         submit_others(c->ex);
+    if (!c->has_token)
+        c->begun_s = pn_now_s();
     c->has_token = true;
     put(c->ex, &(pn_feed_item){ .kind = PN_FEED_TOKEN, .i_choice = c->i, .token = *token });
     return true;

@@ -63,20 +63,13 @@ static void put_piece(pn_jw *w, pn_reply *r, pn_span content, bool is_end)
         pn_openai_take_tokens(w, "completion_probabilities", &more->probs);
 }
 
-static const char *stop_type(const pn_reply_choice *c)
+static const char *stop_type(const pn_reply *r, const pn_reply_choice *c)
 {
-    switch (c->result.finish) {
-    case PN_FINISH_EOS:
-        return "eos";
-    case PN_FINISH_STOP:
-        return "word";
-    case PN_FINISH_LENGTH:
-    case PN_FINISH_LOOP:
+    if (pn_reply_is_cut(r, c))
         return "limit";
-    case PN_FINISH_CALLER:
-        break;
-    }
-    return "none";
+    return c->result.finish == PN_FINISH_EOS    ? "eos"
+           : c->result.finish == PN_FINISH_STOP ? "word"
+                                                : "none";
 }
 
 /* The rest of what the end has: how the answer was made, how it ended, what it took. */
@@ -87,7 +80,7 @@ static void put_end(pn_jw *w, const pn_reply *r)
     pn_jw_span(w, "model", r->ask->model);
     pn_native_put_settings(w, "generation_settings", &a->gen);
     pn_jw_bool(w, "truncated", false); /* what does not fit the context is refused */
-    pn_jw_str(w, "stop_type", stop_type(c));
+    pn_jw_str(w, "stop_type", stop_type(r, c));
     pn_jw_span(w, "stopping_word",
                c->result.finish == PN_FINISH_STOP ? a->gen.stop[c->result.i_stop] : (pn_span){ 0 });
     pn_jw_int(w, "tokens_cached", r->n_cached);

@@ -106,10 +106,9 @@ static void put_ns(pn_jw *w, const char *key, double s)
 static const char *done_reason(const pn_reply *r)
 {
     const pn_ollama_load *const load = r->ask->extra;
-    const pn_finish finish = r->choices[0].result.finish;
     if (load)
         return load->is_unload ? "unload" : "load";
-    return finish == PN_FINISH_LENGTH || finish == PN_FINISH_LOOP ? "length" : "stop";
+    return pn_reply_is_cut(r, &r->choices[0]) ? "length" : "stop";
 }
 
 /* The rest of the last line. */

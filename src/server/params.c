@@ -52,6 +52,7 @@ static const param params[] = {
     { "return_tokens", PARAM_BOOL, 0, 0, AT(wants_ids) },
     { "return_token_ids", PARAM_BOOL, 0, 0, AT(wants_ids) },
     { "background", PARAM_BOOL, 0, 0, AT(is_background) },
+    { "t_max_predict_ms", PARAM_INT, -1, INT32_MAX, AT(max_write_ms) },
     { "id_slot", PARAM_INT, -1, INT32_MAX, AT(id_slot) },
 };
 

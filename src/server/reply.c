@@ -116,10 +116,24 @@ void pn_reply_sum(pn_reply *r, int i_choice)
     r->decode_s += g->decode_s;
 }
 
+bool pn_reply_is_cut(const pn_reply *r, const pn_reply_choice *c)
+{
+    switch (c->result.finish) {
+    case PN_FINISH_LENGTH:
+    case PN_FINISH_LOOP:
+        return true;
+    case PN_FINISH_CALLER: /* its time was up, or its first call was all that was asked for */
+        return r->ask->max_write_ms > 0 && !c->n_call;
+    case PN_FINISH_EOS:
+    case PN_FINISH_STOP:
+        break;
+    }
+    return false;
+}
+
 const char *pn_reply_finish_word(const pn_reply *r, const pn_reply_choice *c)
 {
-    (void)r;
-    if (c->result.finish == PN_FINISH_LENGTH || c->result.finish == PN_FINISH_LOOP)
+    if (pn_reply_is_cut(r, c))
         return "length";
     return c->n_call ? "tool_calls" : "stop";
 }

@@ -46,6 +46,8 @@ void pn_reply_take(pn_reply *r, int i_choice, const pn_parse_event *event, const
 /* Adds a choice that is done to the sums. */
 void pn_reply_sum(pn_reply *r, int i_choice);
 
+/* Whether a limit (tokens, time, the context) ended a choice, or that it repeated itself. */
+bool pn_reply_is_cut(const pn_reply *r, const pn_reply_choice *c);
 /* Why a choice ended, in OpenAI's words: "stop", "length", "tool_calls", "content_filter" never. */
 const char *pn_reply_finish_word(const pn_reply *r, const pn_reply_choice *c);
 

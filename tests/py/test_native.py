@@ -77,6 +77,21 @@ def test_infill(server):
     assert server.ask("/completion", GREEDY | {"prompt": prompt, "n_predict": 8})["content"] == answer["content"]
 
 
+def test_writing_for_so_long(server):
+    """llama.vim's limit: the answer ends at the first line break behind it."""
+    newline, = server.ask("/tokenize", {"content": "\n"})["tokens"]
+    body = GREEDY | {"prompt": "The sea", "n_predict": 400, "logit_bias": [[newline, 8]]}
+    whole = server.ask("/completion", body)
+    assert whole["tokens_predicted"] == 400 and whole["content"].count("\n") > 5
+    for path, cut in (("/completion", "stop_type"), ("/v1/completions", "finish_reason")):
+        answer = server.ask(path, body | {"t_max_predict_ms": 1})
+        choice = answer if path == "/completion" else answer["choices"][0]
+        text = choice.get("content", choice.get("text"))
+        assert choice[cut] in ("limit", "length") and text.endswith("\n") and len(text) < len(whole["content"])
+        assert whole["content"].startswith(text)
+    assert server.ask("/completion", body | {"t_max_predict_ms": 10**6})["content"] == whole["content"]
+
+
 def test_template_is_what_chats_read(server):
     chat = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "Hello"}]}
     prompt = server.ask("/apply-template", chat)["prompt"]
