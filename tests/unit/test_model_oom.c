@@ -1,7 +1,7 @@
-/* Loading a model, making an executor and a state, and a pass, and keeping states on disk, with an
- * allocator that fails at its k-th call: each time a clean error and nothing left behind, until k
- * passes the last call. Linked with --wrap for each allocator (Makefile); blocks and maps are
- * counted here, and a sanitizer build sees what counting cannot. */
+/* Loading a model, making an executor and a state, and a pass, keeping states on disk, and answers,
+ * with an allocator that fails at its k-th call: each time a clean error and nothing left behind,
+ * until k passes the last call. Linked with --wrap for each allocator (Makefile); blocks and maps
+ * are counted here, and a sanitizer build sees what counting cannot. */
 
 #include "support/check.h"
 #include "support/made_state.h"
@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "engine/store.h"
 #include "models/seq.h"
+#include "pantheon/engine.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static atomic_int n_calls, n_blocks, n_maps;
 static atomic_int fail_at = -1;  /* index of the call that fails; -1: none */
@@ -205,6 +207,91 @@ static bool run_store(const char *path, const int32_t *ids, int n, float *logits
     return ok;
 }
 
+/* An answer with everything that it can be asked for, under the constraint that make gives. Unless
+ * fails_early, only what comes behind the making of the engine fails. */
+static bool run_answer(const char *path, pn_status (*make)(pn_engine *, pn_constraint **, pn_err *),
+                       bool fails_early, pn_err *err)
+{
+    static const pn_logit_bias bias[2] = { { 7, 2 }, { 9, -100 } };
+    static const pn_span stop = { "never", 5 };
+    static const int32_t ids[] = { 1, 5, 9, 2, 7 };
+    const int n_before = n_calls, k = fail_at;
+    fail_at = fails_early ? k : -1;
+    pn_model *const m = pn_load_ex(path, &(pn_load_opts){ .err = err });
+    pn_engine *e = NULL;
+    pn_constraint *c = NULL;
+    pn_request *r = NULL;
+    const pn_engine_opts opts = { .exec = { .n_threads = 2, .n_batch = 16 },
+                                  .llguidance = "build/llguidance/libpantheon_llguidance.so" };
+    bool ok = m && pn_engine_new(m, &opts, &e, err) == PN_OK;
+    n_calls = fails_early ? n_calls : n_before;
+    fail_at = k;
+    ok = ok && make(e, &c, err) == PN_OK;
+    const pn_request_opts o = { .ids = ids,
+                                .n_id = 5,
+                                .state = { .n_ctx = 64 },
+                                .gen = { .sampler = { .temperature = 1, .presence_penalty = 1 },
+                                         .n_predict = 24,
+                                         .starts_thinking = true,
+                                         .has_think_budget = true,
+                                         .think_budget = 4,
+                                         .think_hint = { "So.", 3 },
+                                         .opening = { "It is", 5 },
+                                         .constraint = c,
+                                         .stops_loops = true,
+                                         .logit_bias = bias,
+                                         .n_logit_bias = 2,
+                                         .stop = &stop,
+                                         .n_stop = 1,
+                                         .wants_logprobs = true,
+                                         .n_top_logprobs = 3 } };
+    ok = ok && pn_engine_submit(e, &o, &r, err) == PN_OK;
+    while (ok && !pn_request_is_done(r))
+        pn_engine_step(e);
+    pn_gen_result result;
+    ok = ok && pn_request_result(r, &result, err) == PN_OK;
+    pn_request_free(r);
+    pn_constraint_free(c);
+    pn_engine_free(e);
+    pn_model_free(m);
+    return ok;
+}
+
+static pn_status make_schema(pn_engine *e, pn_constraint **c, pn_err *err)
+{
+    static const char schema[] = "{\"items\":{\"$ref\":\"#/$defs/a\"},\"$defs\":{\"a\":{}}}";
+    return pn_constraint_json_schema(e, (pn_span){ schema, sizeof schema - 1 }, c, err);
+}
+
+static pn_status make_grammar(pn_engine *e, pn_constraint **c, pn_err *err)
+{
+    static const char text[] = "root ::= (\"a\" b?)* \"\" <think>\nb ::= [a-z]{2} root";
+    return pn_constraint_grammar(e, (pn_span){ text, sizeof text - 1 }, c, err);
+}
+
+static pn_status make_choice(pn_engine *e, pn_constraint **c, pn_err *err)
+{
+    static const pn_span strings[] = { { "one", 3 }, { "two", 3 } };
+    return pn_constraint_choice(e, strings, 2, true, c, err);
+}
+
+static bool run_json(const char *path, const int32_t *ids, int n, float *logits, pn_err *err)
+{
+    (void)ids;
+    (void)n;
+    memset(logits, 0, 96 * sizeof *logits);
+    return run_answer(path, pn_constraint_json_object, true, err) &&
+           run_answer(path, make_choice, false, err);
+}
+
+static bool run_llguidance(const char *path, const int32_t *ids, int n, float *logits, pn_err *err)
+{
+    (void)ids;
+    (void)n;
+    memset(logits, 0, 96 * sizeof *logits);
+    return run_answer(path, make_schema, false, err) && run_answer(path, make_grammar, false, err);
+}
+
 typedef bool run_fn(const char *path, const int32_t *ids, int n, float *logits, pn_err *err);
 
 static void check_path(run_fn *run, const char *path, bool onwards)
@@ -271,12 +358,32 @@ static void test_out_of_memory_store(void **state)
     check_path(run_store, pn_tmpdir_path("store-on"), true);
 }
 
+/* The same for answers with forced tokens and constraints. */
+static void test_out_of_memory_answers(void **state)
+{
+    (void)state;
+    check_path(run_json, pn_test_tiny("Q4_K_M"), false);
+    check_path(run_json, pn_test_tiny("Q4_K_M"), true);
+}
+
+static void test_out_of_memory_llguidance(void **state)
+{
+    (void)state;
+    if (access("build/llguidance/libpantheon_llguidance.so", R_OK) != 0) {
+        print_message("SKIPPED: make llguidance\n");
+        skip();
+    }
+    check_path(run_llguidance, pn_test_tiny("Q4_K_M"), false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_out_of_memory_split),
         cmocka_unit_test(test_out_of_memory_store),
+        cmocka_unit_test(test_out_of_memory_answers),
+        cmocka_unit_test(test_out_of_memory_llguidance),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
