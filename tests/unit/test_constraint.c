@@ -9,6 +9,7 @@
 #include "tokenizer/encode.h"
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,8 +29,9 @@ static int setup_open(void **state)
     pn_err err = { 0 };
     static const char text[] = "In the beginning God created the heaven and the earth.";
     t->m = pn_test_load(pn_test_tiny("Q4_K_M"));
-    if (pn_engine_new(t->m, &(pn_engine_opts){ .exec = { .n_threads = 2 } }, &t->e, &err) !=
-            PN_OK ||
+    const pn_engine_opts opts = { .exec = { .n_threads = 2 },
+                                  .llguidance = "build/llguidance/libpantheon_llguidance.so" };
+    if (pn_engine_new(t->m, &opts, &t->e, &err) != PN_OK ||
         pn_prompt_of_text(t->e, (pn_span){ text, sizeof text - 1 }, &t->prompt, &err) != PN_OK)
         fail_msg("%s", err.msg);
     *state = t;
@@ -244,13 +246,57 @@ static void test_nothing_is_left(void **state)
     pn_constraint_free(c);
 }
 
+static void *make_many(void *arg)
+{
+    const setup *const t = arg;
+    static const pn_span strings[] = { { "rain", 4 } };
+    static const char schema[] = "{\"type\":\"integer\"}";
+    for (int i = 0; i < 20; i++) {
+        pn_constraint *c[3] = { NULL };
+        pn_err err = { 0 };
+        assert_int_equal(pn_constraint_json_object(t->e, &c[0], &err), PN_OK);
+        assert_int_equal(pn_constraint_choice(t->e, strings, 1, true, &c[1], &err), PN_OK);
+        if (pn_constraint_available(t->e, &err) == PN_OK)
+            assert_int_equal(pn_constraint_json_schema(t->e, (pn_span){ schema, sizeof schema - 1 },
+                                                       &c[2], &err),
+                             PN_OK);
+        for (int k = 0; k < 3; k++)
+            pn_constraint_free(c[k]);
+    }
+    return NULL;
+}
+
+/* Several threads make constraints, of an engine whose shared parts are not there yet, while
+ * another runs answers. */
+static void test_threads(void **state)
+{
+    (void)state;
+    void *s = NULL;
+    setup_open(&s);
+    setup *const t = s;
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, make_many, t), 0);
+    pn_constraint *c = NULL;
+    assert_int_equal(pn_constraint_json_object(t->e, &c, NULL), PN_OK);
+    for (int i = 0; i < 4; i++) {
+        answer a = { .result = { 0 } };
+        run(t, &a, (pn_gen_opts){ .n_predict = 20, .constraint = c });
+        check_object(&a);
+        answer_clear(&a);
+    }
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    pn_constraint_free(c);
+    setup_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_object),
-        cmocka_unit_test(test_sleeps),
-        cmocka_unit_test(test_forced_tool),
-        cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_json_object), cmocka_unit_test(test_sleeps),
+        cmocka_unit_test(test_forced_tool), cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, setup_open, setup_close);
 }
