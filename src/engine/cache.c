@@ -177,8 +177,13 @@ static void move_pin(pn_cache *c, pn_cache_pin *pin, pn_cache_node *node)
 static void save(pn_cache *c, const pn_cache_node *node)
 {
     pn_snapshot *copy = NULL;
-    if (c->store && node->is_turn && pn_snapshot_copy(node->snapshot, &copy, NULL) == PN_OK)
-        pn_store_put(c->store, (const int32_t *)node->ids->data, copy, NULL);
+    if (!c->store || node->kind == PN_CACHE_STEP ||
+        pn_snapshot_copy(node->snapshot, &copy, NULL) != PN_OK)
+        return;
+    const pn_store_rank rank = node->kind == PN_CACHE_LONG_STEP ? PN_STORE_STEP
+                               : node->is_protected             ? PN_STORE_USED
+                                                                : PN_STORE_NEW;
+    pn_store_put(c->store, (const int32_t *)node->ids->data, copy, rank, NULL);
 }
 
 /* Makes room for a border at the sequence's position and for what the sequence copies when it goes
@@ -252,7 +257,7 @@ static pn_cache_node *restore_from_disk(pn_cache *c, pn_seq *seq, const int32_t 
     *is_restored = true;
     pn_cache_node *node = NULL;
     if (add_border(c, seq, ids, true, &node, NULL) == PN_OK)
-        node->is_turn = true;
+        node->kind = PN_CACHE_TURN;
     return node;
 }
 
@@ -322,7 +327,7 @@ pn_status pn_cache_keep(pn_cache *c, const pn_seq *seq, const int32_t *ids, pn_c
             return pn_fail(err, st, "%s", why.msg);
     }
     use(c, node);
-    node->is_turn |= kind == PN_CACHE_TURN;
+    node->kind = kind > node->kind ? kind : node->kind;
     save(c, node);
     if (pin)
         move_pin(c, pin, node);

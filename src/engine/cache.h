@@ -69,8 +69,10 @@ pn_status pn_cache_restore(pn_cache *cache, pn_seq *seq, const int32_t *ids, int
                            pn_cache_pin *pin, pn_cache_hit *hit, pn_err *err);
 
 typedef enum pn_cache_kind {
-    PN_CACHE_STEP = 0, /* a stride of a long prompt or answer: memory alone */
-    PN_CACHE_TURN,     /* where a message begins or ends: on disk, too */
+    PN_CACHE_STEP = 0,  /* a stride of a prompt or an answer: memory alone */
+    PN_CACHE_LONG_STEP, /* one that was far to go: on disk, too, while nothing else is to be
+                           written */
+    PN_CACHE_TURN,      /* where a message begins or ends: on disk, too */
 } pn_cache_kind;
 
 /* Keeps the sequence's state as a border and moves the pin there; ids [seq->pos] are the tokens
@@ -91,6 +93,7 @@ typedef struct pn_cache_border {
 enum {
     PN_CACHE_MIN_GAP = 32,      /* a border nearer to the one before is not worth a state */
     PN_CACHE_FIRST_STEP = 1024, /* strides of a long prompt: 1024, then each twice the last */
+    PN_CACHE_LONG = 8192,       /* strides beyond are long ones: minutes on a small machine */
     PN_CACHE_MAX_PLAN = 64      /* more than a prompt of 2^31 tokens can have */
 };
 /* Which positions of a prompt [n] deserve a border while it is read from position pos0 on: those

@@ -30,6 +30,11 @@ static void add(plan *p, int pos, pn_cache_kind kind)
         p->borders[p->n - 1] = (pn_cache_border){ pos, kind };
 }
 
+static void add_step(plan *p, int pos)
+{
+    add(p, pos, pos > PN_CACHE_LONG ? PN_CACHE_LONG_STEP : PN_CACHE_STEP);
+}
+
 size_t pn_cache_plan(int pos0, int n, const int *turns, size_t n_turn,
                      pn_cache_border borders[PN_CACHE_MAX_PLAN])
 {
@@ -39,11 +44,11 @@ size_t pn_cache_plan(int pos0, int n, const int *turns, size_t n_turn,
         if (!matters(i, n_turn))
             continue;
         for (; step < turns[i]; step *= 2)
-            add(&p, step, PN_CACHE_STEP);
+            add_step(&p, step);
         add(&p, turns[i], PN_CACHE_TURN);
     }
     for (; step < n - 1; step *= 2)
-        add(&p, step, PN_CACHE_STEP);
+        add_step(&p, step);
     add(&p, n - 1, PN_CACHE_TURN);
     return p.n;
 }

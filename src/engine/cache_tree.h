@@ -17,7 +17,7 @@ struct pn_cache_node {
     int n_pin;
     int n_start;       /* requests that started from it */
     bool is_protected; /* cache_lru.h */
-    bool is_turn;      /* belongs on disk, too */
+    pn_cache_kind kind;
 };
 
 /* What a node needs beside its blocks. */

@@ -20,6 +20,7 @@
 typedef struct job {
     int32_t *ids; /* [pn_snapshot_pos(snapshot)] */
     pn_snapshot *snapshot;
+    pn_store_rank rank;
 } job;
 
 struct pn_store {
@@ -44,6 +45,11 @@ static void job_clear(job *j)
 }
 
 /* --- the writer ------------------------------------------------------------------------------- */
+
+static void touch(pn_store *s, pn_record *r, pn_store_rank rank)
+{
+    pn_index_touch(&s->index, r, rank == PN_STORE_USED ? 0 : PN_STORE_PROBATION_S);
+}
 
 /* Makes room for n more bytes and counts them. Called with the lock. */
 static pn_status book(pn_store *s, uint64_t n, pn_err *err)
@@ -98,7 +104,7 @@ static pn_status write_new(pn_store *s, const job *j, pn_record *parent, pn_err 
     if (st == PN_OK)
         st = pn_index_add(&s->index, r, err);
     if (st == PN_OK) {
-        pn_index_touch(&s->index, r);
+        touch(s, r, j->rank);
         return PN_OK;
     }
     if (is_there)
@@ -128,7 +134,7 @@ static pn_status write_again(pn_store *s, const job *j, pn_record *r, pn_err *er
         return st;
     }
     r->has_rec = true;
-    pn_index_touch(&s->index, r);
+    touch(s, r, j->rank);
     return PN_OK;
 }
 
@@ -138,7 +144,7 @@ static pn_status write_job(pn_store *s, const job *j, pn_err *err)
     pn_record *const r = pn_index_find(&s->index, &s->kind, j->ids, n_tok).longest;
     const bool is_known = r && r->head.n_tok == n_tok;
     if (is_known && r->has_rec) {
-        pn_index_touch(&s->index, r);
+        touch(s, r, j->rank);
         return PN_OK;
     }
     pn_index_pin(r);
@@ -193,37 +199,72 @@ static void *writer_main(void *arg)
 
 /* --- the queue -------------------------------------------------------------------------------- */
 
-static bool is_queued(const pn_store *s, const int32_t *ids, int n_tok)
+static bool begins_with(const job *j, const int32_t *ids, int n_tok)
 {
-    for (size_t i = 0; i < s->n_queued; i++)
-        if (s->queue[i].snapshot->pos == n_tok &&
-            memcmp(s->queue[i].ids, ids, (size_t)n_tok * sizeof *ids) == 0)
-            return true;
-    return false;
+    return j->snapshot->pos >= n_tok && memcmp(j->ids, ids, (size_t)n_tok * sizeof *ids) == 0;
 }
 
-pn_status pn_store_put(pn_store *s, const int32_t *ids, pn_snapshot *snapshot, pn_err *err)
+/* The same border in the queue; NULL: none. */
+static job *find_job(pn_store *s, const int32_t *ids, int n_tok)
+{
+    for (size_t i = 0; i < s->n_queued; i++)
+        if (s->queue[i].snapshot->pos == n_tok && begins_with(&s->queue[i], ids, n_tok))
+            return &s->queue[i];
+    return NULL;
+}
+
+/* Takes the steps out of the queue whose path j continues. */
+static void drop_steps(pn_store *s, const job *j)
+{
+    size_t n = s->is_writing;
+    for (size_t i = n; i < s->n_queued; i++)
+        if (s->queue[i].rank == PN_STORE_STEP &&
+            begins_with(j, s->queue[i].ids, s->queue[i].snapshot->pos))
+            job_clear(&s->queue[i]);
+        else
+            s->queue[n++] = s->queue[i];
+    s->n_queued = n;
+}
+
+/* Puts a job behind all others; steps make way. Called with the lock. */
+static pn_status enqueue(pn_store *s, const job *j, pn_err *err)
+{
+    drop_steps(s, j);
+    if (s->n_queued == PN_STORE_MAX_QUEUE)
+        return pn_fail(err, PN_ERR_LIMIT, "%d borders wait to be written already",
+                       PN_STORE_MAX_QUEUE);
+    size_t at = s->n_queued++;
+    for (; at > s->is_writing && s->queue[at - 1].rank == PN_STORE_STEP && j->rank > PN_STORE_STEP;
+         at--)
+        s->queue[at] = s->queue[at - 1];
+    s->queue[at] = *j;
+    pthread_cond_broadcast(&s->is_changed);
+    return PN_OK;
+}
+
+pn_status pn_store_put(pn_store *s, const int32_t *ids, pn_snapshot *snapshot, pn_store_rank rank,
+                       pn_err *err)
 {
     PN_ASSERT(snapshot->kv_type == s->kind.kv_type);
     const size_t n_tok = (size_t)snapshot->pos;
-    job j = { .ids = pn_calloc(n_tok, sizeof *ids), .snapshot = snapshot };
+    job j = { .ids = pn_calloc(n_tok, sizeof *ids), .snapshot = snapshot, .rank = rank };
     pn_status st = PN_OK;
     if (!j.ids)
         st = pn_fail(err, PN_ERR_NOMEM, "no memory for the ids of a border");
     else
         memcpy(j.ids, ids, n_tok * sizeof *ids);
     pthread_mutex_lock(&s->lock);
-    if (st == PN_OK && !is_queued(s, ids, snapshot->pos)) {
-        if (s->n_queued < PN_STORE_MAX_QUEUE) {
-            s->queue[s->n_queued++] = j;
-            j = (job){ 0 };
-            pthread_cond_broadcast(&s->is_changed);
-        } else
-            st = pn_fail(err, PN_ERR_LIMIT, "%d borders wait to be written already",
-                         PN_STORE_MAX_QUEUE);
+    job *const same = find_job(s, ids, snapshot->pos);
+    bool is_taken = false;
+    if (same)
+        same->rank = rank > same->rank ? rank : same->rank;
+    else if (st == PN_OK) {
+        st = enqueue(s, &j, err);
+        is_taken = st == PN_OK;
     }
     pthread_mutex_unlock(&s->lock);
-    job_clear(&j);
+    if (!is_taken)
+        job_clear(&j);
     return st;
 }
 
@@ -327,7 +368,7 @@ pn_status pn_store_restore(pn_store *s, const int32_t *ids, size_t n_tok, pn_seq
         pthread_mutex_lock(&s->lock);
         border->n_reader--;
         if (st == PN_OK && !border->is_dead)
-            pn_index_touch(&s->index, border);
+            touch(s, border, PN_STORE_USED);
         if (is_damage(st) && !bad->is_dead)
             pn_index_remove(&s->index, bad, &why);
         pn_index_unpin(&s->index, border);

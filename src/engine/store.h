@@ -8,8 +8,8 @@
  * sums.
  *
  * The files of all models and KV types in the folder share one budget. When it is full the
- * recurrent block that was unused for longest goes (its keys and values stay while a longer border
- * needs them), then files that nothing needs.
+ * recurrent block that was unused for longest goes, ranks considered (its keys and values stay
+ * while a longer border needs them), then files that nothing needs.
  *
  * Threads: open and close apart, any function at any time from any thread. */
 #ifndef PN_ENGINE_STORE_H
@@ -41,12 +41,28 @@ pn_status pn_store_open(const pn_seq_kind *kind, const pn_store_opts *opts, pn_s
 /* Writes what is queued first. Takes NULL. */
 void pn_store_close(pn_store *store);
 
+/* How much a border is worth, least first. */
+typedef enum pn_store_rank {
+    PN_STORE_STEP = 0, /* a stride of a long prompt: written when nothing else waits, and left out
+                          once a longer border of its path does. Else as the next */
+    PN_STORE_NEW,      /* no request came back to it or to its path: counts as unused for
+                          PN_STORE_PROBATION_S longer than it is */
+    PN_STORE_USED
+} pn_store_rank;
+
+enum {
+    /* Calls that nothing continues go first, whatever comes in a day; a conversation that was left
+     * alone for longer is worth no more than those of today. */
+    PN_STORE_PROBATION_S = 24 * 60 * 60
+};
+
 /* Queues the border of ids [pn_snapshot_pos(snapshot)] to be written, and returns at once. One that
  * is on disk or queued already only counts as used. Takes the snapshot over, also on failure; until
  * it is written the snapshot's blocks stay in memory. ids are copied.
  * Errors: PN_ERR_LIMIT (PN_STORE_MAX_QUEUE borders wait), PN_ERR_NOMEM. What fails later, on a full
  * disk say, is logged and counted, and the store goes on. */
-pn_status pn_store_put(pn_store *store, const int32_t *ids, pn_snapshot *snapshot, pn_err *err);
+pn_status pn_store_put(pn_store *store, const int32_t *ids, pn_snapshot *snapshot,
+                       pn_store_rank rank, pn_err *err);
 
 /* The most n <= n_tok such that ids [n] is a border on disk; 0: none. */
 size_t pn_store_find(pn_store *store, const int32_t *ids, size_t n_tok);

@@ -254,10 +254,13 @@ bool pn_index_shrink(pn_index *index, uint64_t max_bytes)
     return true;
 }
 
-void pn_index_touch(pn_index *index, pn_record *r)
+void pn_index_touch(pn_index *index, pn_record *r, int64_t ago_s)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_sec -= ago_s;
+    if (ns_of(t) < r->used_ns)
+        return;
     r->used_ns = ns_of(t);
     const struct timespec times[] = { t, t };
     utimensat(index->dir_fd, r->name, times, AT_SYMLINK_NOFOLLOW);

@@ -19,7 +19,7 @@ typedef struct pn_record {
     int n_child;     /* records that continue it */
     int n_pin;       /* while above 0 it stays, its recurrent block may go */
     int n_reader;    /* while above 0 that stays, too */
-    int64_t used_ns; /* time of the last use, kept as the file's */
+    int64_t used_ns; /* time of the last use, by rank, kept as the file's */
 } pn_record;
 
 typedef struct pn_index {
@@ -59,8 +59,9 @@ pn_status pn_index_add(pn_index *index, pn_record *record, pn_err *err);
 void pn_index_pin(pn_record *record);
 void pn_index_unpin(pn_index *index, pn_record *record);
 
-/* Marks a border as used now, for this process and the next. */
-void pn_index_touch(pn_index *index, pn_record *record);
+/* Marks a border as used some seconds ago, unless it was used since, for this process and the
+ * next. */
+void pn_index_touch(pn_index *index, pn_record *record, int64_t ago_s);
 /* Removes what was unused for longest until all files together have at most max_bytes; false, and
  * nothing is removed, when more than that is held. */
 bool pn_index_shrink(pn_index *index, uint64_t max_bytes);

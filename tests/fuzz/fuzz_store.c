@@ -156,7 +156,7 @@ static void put(pn_store *s, const int32_t *ids, size_t n)
     MUST(pn_seq_reserve(&seq, (int)n, NULL) == PN_OK);
     seq.pos = (int)n;
     MUST(pn_snapshot_new(&seq, &snapshot, NULL) == PN_OK);
-    MUST(pn_store_put(s, ids, snapshot, NULL) == PN_OK);
+    MUST(pn_store_put(s, ids, snapshot, (pn_store_rank)(n % 3), NULL) == PN_OK);
     pn_seq_clear(&seq);
 }
 

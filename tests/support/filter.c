@@ -1,4 +1,4 @@
-/* CMOCKA_TEST_FILTER: a pattern ('*' and '?') of the tests to run, for every program with cmocka. */
+/* CMOCKA_TEST_FILTER: a pattern ('*' and '?') of the tests to run, for all programs of cmocka. */
 #include "support/check.h"
 
 #include <stdlib.h>

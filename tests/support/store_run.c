@@ -34,11 +34,16 @@ pn_store *store_open(const char *dir, uint64_t max_bytes, uint8_t model, store_l
     return s;
 }
 
-void store_put(pn_store *s, const int32_t *ids, size_t n)
+void store_put_ranked(pn_store *s, const int32_t *ids, size_t n, pn_store_rank rank)
 {
     pn_err err = { 0 };
-    if (pn_store_put(s, ids, made_snapshot(ids, n), &err) != PN_OK)
+    if (pn_store_put(s, ids, made_snapshot(ids, n), rank, &err) != PN_OK)
         fail_msg("%s", err.msg);
+}
+
+void store_put(pn_store *s, const int32_t *ids, size_t n)
+{
+    store_put_ranked(s, ids, n, PN_STORE_USED);
 }
 
 size_t store_restored(pn_store *s, const int32_t *ids, size_t n)

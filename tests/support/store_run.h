@@ -13,7 +13,8 @@ typedef struct store_log {
 
 /* log may be NULL. */
 pn_store *store_open(const char *dir, uint64_t max_bytes, uint8_t model, store_log *log);
-void store_put(pn_store *store, const int32_t *ids, size_t n);
+void store_put(pn_store *store, const int32_t *ids, size_t n); /* one that was used */
+void store_put_ranked(pn_store *store, const int32_t *ids, size_t n, pn_store_rank rank);
 /* How much of ids [n] comes back; it is checked to be right. */
 size_t store_restored(pn_store *store, const int32_t *ids, size_t n);
 pn_store_stats store_stats(pn_store *store);

@@ -213,6 +213,45 @@ static void test_miss_is_told(void **state)
     rig_free(r);
 }
 
+/* A process that ends within a first prompt of many thousands of tokens does not lose all of it:
+ * far strides are on disk. What comes behind has the bits of a run that was not interrupted. */
+static void test_long_first_prompt(void **state)
+{
+    (void)state;
+    enum {
+        N = 2 * PN_CACHE_LONG + 200,
+        N_PROMPT = 4 * PN_CACHE_LONG, /* was to be read */
+    };
+    const char *const dir = pn_tmpdir_path("long");
+    rig *const r = rig_small();
+    int32_t *const ids = malloc(N_PROMPT * sizeof *ids);
+    float *const want = malloc(r->n_vocab * sizeof *want);
+    assert_true(ids && want);
+    rig_ids(ids, N_PROMPT, 1);
+    for (int life = 0; life < 2; life++) {
+        rig_close_cache(r);
+        rig_open_cache(r, 0, dir);
+        pn_seq_clear(&r->seq);
+        rig_must(pn_cache_seq_init(r->cache, &r->seq, N_PROMPT, NULL), &(pn_err){ 0 });
+        pn_cache_border borders[PN_CACHE_MAX_PLAN];
+        rig_begin(r, ids, N_PROMPT);
+        assert_int_equal(r->hit.pos, life ? 2 * PN_CACHE_LONG : 0);
+        pn_cache_plan(r->hit.pos, N_PROMPT, NULL, 0, borders);
+        for (size_t i = 0; borders[i].pos < N; i++) {
+            rig_feed(r, ids, borders[i].pos, NULL);
+            rig_keep(r, ids, borders[i].kind);
+        }
+        rig_feed(r, ids, N, NULL);
+        if (life)
+            pn_test_same_bits("interrupted and not", want, r->y, 1, r->n_vocab);
+        else
+            memcpy(want, r->y, r->n_vocab * sizeof *want);
+    }
+    free(want);
+    free(ids);
+    rig_free(r);
+}
+
 /* --- the budget ------------------------------------------------------------------------------- */
 
 static size_t rss_bytes(void)
@@ -310,11 +349,12 @@ static void test_refuses(void **state)
 static void check_plan(int pos0, int n, const int *turns, size_t n_turn, const char *want)
 {
     pn_cache_border borders[PN_CACHE_MAX_PLAN];
+    static const char *const marks[] = { "s", "S", "" };
     char got[1000] = "";
     const size_t n_border = pn_cache_plan(pos0, n, turns, n_turn, borders);
     for (size_t i = 0; i < n_border; i++)
         snprintf(got + strlen(got), sizeof got - strlen(got), "%s%d%s", i ? " " : "",
-                 borders[i].pos, borders[i].kind == PN_CACHE_STEP ? "s" : "");
+                 borders[i].pos, marks[borders[i].kind]);
     assert_string_equal(got, want);
 }
 
@@ -327,8 +367,8 @@ static void test_plan(void **state)
     (void)state;
     check_plan(0, 10, NULL, 0, "");
     check_plan(0, 100, NULL, 0, "99");
-    check_plan(0, 20001, NULL, 0, "1024s 2048s 4096s 8192s 16384s 20000");
-    check_plan(5000, 20001, NULL, 0, "8192s 16384s 20000");
+    check_plan(0, 20001, NULL, 0, "1024s 2048s 4096s 8192s 16384S 20000");
+    check_plan(5000, 20001, NULL, 0, "8192s 16384S 20000");
     PLAN(0, 300, "200 295", 0, 200, 295);     /* the end is near the header: one is enough */
     PLAN(0, 400, "200 295 399", 0, 200, 295); /* it is not */
     PLAN(190, 300, "295", 0, 200, 295);       /* a border is there already */
@@ -350,11 +390,12 @@ static void test_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_growing_chat), cmocka_unit_test(test_deepest_border),
-        cmocka_unit_test(test_no_trace),     cmocka_unit_test(test_edits),
-        cmocka_unit_test(test_insertion),    cmocka_unit_test(test_truncation),
-        cmocka_unit_test(test_miss_is_told), cmocka_unit_test(test_rss),
-        cmocka_unit_test(test_refuses),      cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_growing_chat),      cmocka_unit_test(test_deepest_border),
+        cmocka_unit_test(test_no_trace),          cmocka_unit_test(test_edits),
+        cmocka_unit_test(test_insertion),         cmocka_unit_test(test_truncation),
+        cmocka_unit_test(test_miss_is_told),      cmocka_unit_test(test_rss),
+        cmocka_unit_test(test_refuses),           cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_long_first_prompt),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }

@@ -188,7 +188,7 @@ static bool run_store(const char *path, const int32_t *ids, int n, float *logits
     bool ok = pn_store_open(&kind, &opts, &s, err) == PN_OK;
     for (int i = 0; i < 2; i++)
         if (ok)
-            ok = pn_store_put(s, ids, snapshots[i], err) == PN_OK;
+            ok = pn_store_put(s, ids, snapshots[i], PN_STORE_USED, err) == PN_OK;
         else
             pn_snapshot_free(snapshots[i]);
     size_t n_leaf = 0;

@@ -106,7 +106,7 @@ static void test_budget(void **state)
             int32_t ids[ALL];
             made_ids(ids, rand() % 2, rand() % 8 * 100, rand() % 3);
             if (rand() % 3)
-                store_put(s, ids, (size_t)(rand() % ALL) + 1);
+                store_put_ranked(s, ids, (size_t)(rand() % ALL) + 1, (pn_store_rank)(rand() % 3));
             else
                 n_hit += store_restored(s, ids, (size_t)(rand() % ALL) + 1) > 0;
             if (rand() % 4 == 0)
@@ -166,6 +166,41 @@ static void test_oldest_goes(void **state)
     assert_int_equal(log.n, 1);
     assert_non_null(strstr(log.last, "does not fit the disk budget"));
     assert_int_equal(store_stats(s).n_failed, 1);
+    pn_store_close(s);
+}
+
+/* Borders that nobody came back to go before one that was used, however many they are, after a
+ * restart, too; the latest of them is there, and one that is used then stays. */
+static void test_new_go_first(void **state)
+{
+    (void)state;
+    const char *const dir = pn_tmpdir_path("new");
+    const pn_seq_kind kind = made_kind(1);
+    const uint64_t max = 20 * kind.page_bytes + 4 * kind.rec_bytes;
+    int32_t used[ALL], ids[ALL];
+    made_ids(used, 1, ALL, 0);
+    pn_store *s = store_open(dir, max, 1, NULL);
+    store_put(s, used, 500);
+    for (int i = 0; i < 40; i++) {
+        made_ids(ids, 2 + i, ALL, 0);
+        store_put_ranked(s, ids, 300, PN_STORE_NEW);
+        pn_store_flush(s);
+        if (i == 20) {
+            pn_store_close(s);
+            s = store_open(dir, max, 1, NULL);
+        }
+    }
+    assert_int_equal(pn_store_find(s, used, ALL), 500);
+    assert_int_equal(store_restored(s, ids, ALL), 300); /* is used from now on */
+    for (int i = 50; i < 60; i++) {
+        int32_t other[ALL];
+        made_ids(other, i, ALL, 0);
+        store_put_ranked(s, other, 300, PN_STORE_NEW);
+        pn_store_flush(s);
+    }
+    assert_int_equal(pn_store_find(s, used, ALL), 500);
+    assert_int_equal(pn_store_find(s, ids, ALL), 300);
+    assert_true(store_stats(s).n_evicted > 0);
     pn_store_close(s);
 }
 
@@ -293,7 +328,7 @@ static void test_queue(void **state)
     assert_int_equal(pn_snapshot_new(&seq, &snapshot, NULL), PN_OK);
     pn_seq_clear(&seq);
     assert_int_not_equal(atomic_load(&budget.used), 0);
-    assert_int_equal(pn_store_put(s, ids, snapshot, &err), PN_ERR_LIMIT);
+    assert_int_equal(pn_store_put(s, ids, snapshot, PN_STORE_USED, &err), PN_ERR_LIMIT);
     assert_int_equal(atomic_load(&budget.used), 0);
     assert_int_equal(store_stats(s).n_queued, PN_STORE_MAX_QUEUE);
     assert_int_equal(store_stats(s).n_written, 0);
@@ -306,6 +341,37 @@ static void test_queue(void **state)
     assert_int_equal(store_stats(s).n_queued, 0);
     assert_int_equal(store_stats(s).n_written, 1);
     assert_int_equal(store_restored(s, ids, ALL), 1);
+    pn_store_close(s);
+}
+
+/* Strides wait for all others, and one whose path goes on in the queue is not written at all. */
+static void test_steps_wait(void **state)
+{
+    (void)state;
+    int32_t ids[ALL], other[ALL];
+    made_ids(ids, 1, ALL, 0);
+    made_ids(other, 2, ALL, 0);
+    pn_store *const s = store_open(pn_tmpdir_path("steps"), ample, 1, NULL);
+    pthread_mutex_lock(&hold);
+    store_put(s, other, 100);
+    while (!store_stats(s).bytes) /* it is being written */
+        usleep(100);
+    store_put_ranked(s, ids, 300, PN_STORE_STEP);
+    store_put_ranked(s, ids, 600, PN_STORE_STEP); /* instead of the one before */
+    store_put_ranked(s, other, 400, PN_STORE_STEP);
+    store_put(s, other, 200);
+    assert_int_equal(store_stats(s).n_queued, 4);
+    store_put(s, other, 500); /* and nobody needs 400 any more */
+    assert_int_equal(store_stats(s).n_queued, 4);
+    pthread_mutex_unlock(&hold);
+    while (store_stats(s).n_written < 3)
+        usleep(100);
+    assert_int_equal(pn_store_find(s, other, 499), 200);
+    assert_int_equal(pn_store_find(s, other, ALL), 500);
+    pn_store_flush(s);
+    assert_int_equal(pn_store_find(s, ids, 599), 0);
+    assert_int_equal(pn_store_find(s, ids, ALL), 600);
+    assert_int_equal(store_stats(s).n_written, 4);
     pn_store_close(s);
 }
 
@@ -351,7 +417,8 @@ int main(void)
         cmocka_unit_test(test_budget),       cmocka_unit_test(test_oldest_goes),
         cmocka_unit_test(test_too_long),     cmocka_unit_test(test_shared_pages),
         cmocka_unit_test(test_leaves),       cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_side_by_side),
+        cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_new_go_first),
+        cmocka_unit_test(test_steps_wait),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }

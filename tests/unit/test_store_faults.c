@@ -118,7 +118,7 @@ static void test_kill(void **state)
                 made_ids(ids, 0, rand() % 8 * 100, rand() % 3);
                 const size_t n = (size_t)(rand() % ALL) + 1;
                 if (rand() % 4)
-                    pn_store_put(s, ids, made_snapshot(ids, n), NULL);
+                    pn_store_put(s, ids, made_snapshot(ids, n), (pn_store_rank)(rand() % 3), NULL);
                 else
                     store_restored(s, ids, n);
             }
