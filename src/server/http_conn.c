@@ -366,9 +366,11 @@ void pn_conn_on_request(struct evhttp_request *req, void *arg)
         evhttp_connection_get_bufferevent(evhttp_request_get_connection(req));
     const int fd = bufferevent_getfd(bev);
     pn_conn *const c = fd >= 0 && (size_t)fd < h->n_fd ? h->by_fd[fd] : NULL;
-    if (!c || c->state != PN_CONN_BODY || c->is_doomed)
-        return; /* refused or doomed just now: pn_conn_act comes to it */
-    if (evbuffer_get_length(evhttp_request_get_input_buffer(req)) > h->opts.max_body)
+    if (!c || c->is_doomed || c->refusal)
+        return; /* pn_conn_act comes to it */
+    if (c->state != PN_CONN_BODY) /* evhttp sees an end where the gate sees none */
+        pn_conn_refuse(c, 400, "the request is malformed");
+    else if (evbuffer_get_length(evhttp_request_get_input_buffer(req)) > h->opts.max_body)
         pn_conn_refuse(c, 413, "the request's body is too long");
     else if (c->is_preflight)
         pn_call_preflight(c, req);

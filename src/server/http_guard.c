@@ -296,8 +296,9 @@ pn_guard_verdict pn_guard_check(const pn_guard *g, const pn_guard_request *r)
         };
     if (is_cross && r->asks_method && equals(r->method, "OPTIONS"))
         return (pn_guard_verdict){ .status = 204, .is_cors = true };
-    const bool has_key = is_key(g, bearer(r->authorization)) | is_key(g, r->x_api_key);
-    if (g->keys.n && !has_key && !g->is_open(r->path))
+    const bool has_bearer = is_key(g, bearer(r->authorization));
+    const bool has_x = is_key(g, r->x_api_key);
+    if (g->keys.n && !has_bearer && !has_x && !g->is_open(r->path))
         return (pn_guard_verdict){
             .status = 401,
             .why = r->authorization.ptr || r->x_api_key.ptr

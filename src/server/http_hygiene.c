@@ -132,6 +132,8 @@ int pn_http_head_so_far(pn_span bytes, const char **why)
     pn_span line, rest = bytes;
     if (bytes.len && !is_token_char(bytes.ptr[0]))
         return fail(why, 400, "this is no HTTP request");
+    if (bytes.len && memchr(bytes.ptr, 0, bytes.len)) /* to evhttp its line is an empty one */
+        return fail(why, 400, "a header has a control character");
     const bool is_line = cut(&rest, '\n', &line);
     if ((is_line ? line.len + 1 : bytes.len) > MAX_REQUEST_LINE)
         return fail(why, 414, "the request's target is longer than 8192 bytes");

@@ -148,12 +148,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     shutdown(fd, SHUT_WR);
     char in[4096];
     size_t n_in = 0;
-    for (ssize_t n; (n = recv(fd, in + (n_in < 8 ? n_in : 8), sizeof in - 8, 0)) != 0;
-         n_in += (size_t)n)
-        if (n < 0) {
-            REQUIRE(errno == ECONNRESET);
+    for (;;) {
+        const ssize_t n = recv(fd, in + (n_in < 8 ? n_in : 8), sizeof in - 8, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        REQUIRE(n >= 0 || errno == ECONNRESET);
+        if (n <= 0)
             break;
-        }
+        n_in += (size_t)n;
+    }
     REQUIRE(n_in == 0 || (n_in >= 8 && memcmp(in, "HTTP/1.", 7) == 0));
     close(fd);
     return 0;

@@ -287,6 +287,7 @@ static const bad refused[] = {
     { "half an escape", "GET /health%4 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, 0 },
     { "no escape", "GET /%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, 0 },
     { "NUL in a header", GET "A: b\0c\r\n\r\n", 400, sizeof GET "A: b\0c\r\n\r\n" - 1 },
+    { "a line of NUL", GET "\0\r\n\r\n", 400, sizeof GET "\0\r\n\r\n" - 1 },
     { "control in a header", GET "A: b\x1b[2J\r\n\r\n", 400, 0 },
     { "bare LF", "GET /health HTTP/1.1\nHost: localhost\n\n", 400, 0 },
     { "one bare LF", GET "A: b\nB: c\r\n\r\n", 400, 0 },
