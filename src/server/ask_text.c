@@ -28,6 +28,10 @@ pn_status pn_ask_finish(pn_server *s, const pn_jat *request, pn_ask *a, pn_probl
     const pn_json *const model = pn_json_get(a->body ? a->body : request->v, "model");
     a->model = model && pn_json_type_of(model) == PN_JSON_STR ? pn_json_str(model)
                                                               : pn_openai_model_name(s);
+    const int n_slot = pn_server_get_opts(s)->n_parallel;
+    if (a->id_slot >= n_slot)
+        return pn_problem_fail(p, 400, NULL, "id_slot: found %d, expected -1 to %d", a->id_slot,
+                               n_slot - 1);
     a->gen.borders = a->prompt.borders.ptr;
     a->gen.n_border = a->prompt.borders.len;
     if (!n)

@@ -479,6 +479,7 @@ static void test_problems(void **state)
         { "{\"messages\":[" USER "],\"logit_bias\":[5]}", "logit_bias[0]", "expected an array" },
         { "{\"messages\":[" USER "],\"stream_options\":[]}", "stream_options", "found an array" },
         { "{\"messages\":[" USER "],\"mirostat\":2}", "mirostat", "not supported" },
+        { "{\"messages\":[" USER "],\"id_slot\":4}", "id_slot", "expected -1 to 3" },
         { "{\"messages\":[" USER "],\"response_format\":{\"type\":\"xml\"}}",
           "response_format.type", "xml" },
         { "{\"messages\":[" USER "],\"response_format\":\"json\"}", "response_format",
