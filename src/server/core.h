@@ -23,7 +23,7 @@ struct pn_server {
     pn_server_opts opts;
     pn_http *http;
     pn_http_timer *tick;
-    pn_worker *reader, *worker; /* the engine's; both NULL while loading */
+    pn_worker *reader, *waiter, *worker; /* the last is the engine's; NULL while loading */
     pn_engine *engine;
     int n_ctx; /* of a sequence */
     pn_slots *slots;

@@ -459,7 +459,7 @@ static pn_status read_body(pn_exchange *ex, pn_visit *v)
     return PN_OK;
 }
 
-/* The reader's thread. */
+/* The reader's thread, or the waiter's. */
 static void run_read(void *ctx)
 {
     pn_exchange *const ex = ctx;
@@ -511,7 +511,7 @@ static void post(pn_exchange *ex)
         ex->next->prev = &ex->next;
     s->exchanges = ex;
     ex->job = (pn_worker_job){ .fn = run_read, .ctx = ex };
-    pn_worker_post(s->reader, &ex->job);
+    pn_worker_post(ex->route->is_slow ? s->waiter : s->reader, &ex->job);
 }
 
 void pn_exchange_begin(pn_server *s, const pn_route *route, pn_http_call *call, const char *rest)

@@ -53,6 +53,11 @@ static pn_status show_props(pn_server *s, pn_visit *v, pn_buf *out, pn_problem *
         .method = m, .path = p, .wire = &pn_native_wire, .answer = f \
     }
 
+#define SLOW(m, p, f)                                                                 \
+    {                                                                                 \
+        .method = m, .path = p, .wire = &pn_native_wire, .answer = f, .is_slow = true \
+    }
+
 const pn_route pn_routes_native[] = {
     ASK("/completion", pn_native_complete),
     ASK("/infill", pn_native_infill),
@@ -60,7 +65,7 @@ const pn_route pn_routes_native[] = {
     ANSWER("POST", "/detokenize", pn_native_detokenize),
     ANSWER("POST", "/apply-template", pn_native_apply_template),
     ANSWER("GET", "/props", show_props),
-    ANSWER("GET", "/slots", pn_native_show_slots),
-    ANSWER("POST", "/slots/*", pn_native_use_slot),
+    SLOW("GET", "/slots", pn_native_show_slots),
+    SLOW("POST", "/slots/*", pn_native_use_slot),
     { 0 },
 };

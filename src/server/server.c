@@ -277,6 +277,7 @@ pn_status pn_server_ready(pn_server *s, pn_engine *engine, int n_ctx, pn_err *er
     const pn_state_opts state = { .n_ctx = n_ctx, .kv_type = s->opts.kv_type };
     PN_TRY(pn_slots_new(engine, &state, s->opts.slot_dir, &s->slots, err));
     PN_TRY(pn_worker_new("pn-reader", NULL, NULL, &s->reader, err));
+    PN_TRY(pn_worker_new("pn-waiter", NULL, NULL, &s->waiter, err));
     PN_TRY(pn_worker_new("pn-engine", run_engine, s, &s->worker, err));
     if (!pn_http_post(s->http, start_serving, s))
         return pn_fail(err, PN_ERR_NOMEM, "no memory to start serving");
@@ -333,8 +334,9 @@ void pn_server_free(pn_server *s)
     for (pn_exchange *ex = s->exchanges; ex; ex = pn_exchange_next(ex))
         pn_exchange_cut(ex, "the server is shutting down");
     pn_worker_free(s->reader);
+    pn_worker_free(s->waiter);
     pn_worker_free(s->worker);
-    s->reader = s->worker = NULL;
+    s->reader = s->waiter = s->worker = NULL;
     pn_http_timer_free(s->tick);
     pn_http_free(s->http); /* runs what was posted, tells what is open that it is gone */
     while (s->exchanges)

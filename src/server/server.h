@@ -1,14 +1,16 @@
 /* The server: one model, one engine, many clients.
  *
- * Four kinds of threads. The HTTP loop's owns connections and replies (exchange.c); the reader's
- * turns bodies into asks, so that a large one holds nobody up (reader.c); the engine's runs passes
- * (engine_thread.c) with the pool's workers. An exchange goes from one to the next by queues. */
+ * Five kinds of threads. The HTTP loop's owns connections and replies (exchange.c); the reader's
+ * turns bodies into asks, so that a large one holds nobody up; the waiter's answers what has to
+ * wait for the engine or for files; the engine's (generation.c) runs passes with the pool's
+ * workers. An exchange goes from one to the next by queues (worker.h).
+ */
 #ifndef PN_SERVER_SERVER_H
 #define PN_SERVER_SERVER_H
 
 #include "server/reply.h"
 
-/* A request as a route's function sees it. Threads: the reader's. */
+/* A request as a route's function sees it. Threads: the reader's, or the waiter's. */
 typedef struct pn_visit {
     const char *path, *query; /* query: behind '?', undecoded; "" */
     const char *rest;         /* what "*" of the route's path stands for, decoded; "" */
@@ -26,6 +28,7 @@ typedef struct pn_route {
     const char *const *headers; /* of an instant answer: names and values, ended by NULL; or NULL */
     bool is_open;               /* needs no key */
     bool is_instant;            /* runs on the loop's thread, also while the model is loading */
+    bool is_slow;               /* waits for the engine or for files: the waiter's thread */
 } pn_route;
 
 /* Each file of a protocol has its routes, ended by one without a path; the list of them is in
@@ -79,7 +82,7 @@ const pn_server_opts *pn_server_get_opts(const pn_server *s);
 int pn_server_n_ctx(const pn_server *s);
 /* Its immutable parts (vocab, style) and its functions that any thread may call (constraints). */
 pn_engine *pn_server_engine(const pn_server *s);
-/* Runs fn on the engine's thread between two passes and waits for it. The reader's thread. */
+/* Runs fn on the engine's thread between two passes and waits for it. The waiter's thread. */
 void pn_server_on_engine(pn_server *s, void (*fn)(pn_engine *engine, void *ctx), void *ctx);
 
 /* Calls fn for every reply that the engine works on. The loop's thread: instant routes. */
