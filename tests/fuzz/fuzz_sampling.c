@@ -56,12 +56,25 @@ static void check_pick(reader *r)
         REQUIRE(pn_sampler_accept(s, i % 2 ? i : -i * 1000003, NULL) == PN_OK);
     pn_sampler_space *space;
     REQUIRE(pn_sampler_space_new(n, &space, NULL) == PN_OK);
+    /* A mask and a bias by what is left, mostly none. */
+    uint32_t masks[(N_MAX + 31) / 32];
+    uint8_t use = 0;
+    pn_logit_bias bias[2];
+    take(r, &use, 1);
+    take(r, masks, sizeof masks);
+    take(r, bias, sizeof bias);
+    const uint32_t *const allowed = use & 1 ? masks : NULL;
+    const bool is_biased = (use & 2) && pn_sampler_set_bias(s, bias, 2, n, NULL) == PN_OK;
+    pn_sampler_pause_penalties(s, use & 4);
     int32_t t = -1, again = -1;
-    const pn_status st = pn_sampler_pick(s, space, l, NULL, n_history, &t, &err);
-    REQUIRE(pn_sampler_pick(s, space, l, NULL, n_history, &again, NULL) == st && again == t);
-    if (st == PN_OK)
+    const pn_status st = pn_sampler_pick(s, space, l, allowed, n_history, &t, &err);
+    REQUIRE(pn_sampler_pick(s, space, l, allowed, n_history, &again, NULL) == st && again == t);
+    if (st == PN_OK) {
         REQUIRE(t >= 0 && (size_t)t < n && l[t] > -INFINITY);
-    else
+        REQUIRE(!allowed || (allowed[t / 32] >> t % 32 & 1));
+        for (int i = 0; i < 2 && is_biased; i++)
+            REQUIRE(t != bias[i].token || bias[i].bias != -100);
+    } else
         REQUIRE(st == PN_ERR_NUMERIC && t == -1);
     pn_logprob chosen, top[3];
     const size_t n_top = n < 3 ? n : 3;

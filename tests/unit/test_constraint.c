@@ -246,6 +246,59 @@ static void test_nothing_is_left(void **state)
     pn_constraint_free(c);
 }
 
+/* Answers of a schema and of a grammar, at high temperature: each that ended is of it. */
+static void test_schema_and_grammar(void **state)
+{
+    const setup *const t = *state;
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"mood\":{\"enum\":[\"good\",\"bad\"]},\"score\":{"
+        "\"type\":\"integer\",\"minimum\":1,\"maximum\":12},\"tags\":{\"type\":\"array\",\"items\":"
+        "{\"type\":\"string\",\"maxLength\":5},\"maxItems\":2}},\"required\":[\"mood\",\"score\","
+        "\"tags\"],\"additionalProperties\":false}";
+    static const char grammar[] = "root ::= (\"ab\" [0-9]{2} \";\"){1,3}";
+    pn_constraint *c[2] = { NULL };
+    pn_err err = { 0 };
+    if (pn_constraint_available(t->e, &err) != PN_OK) {
+        print_message("SKIPPED: %s\n", err.msg);
+        skip();
+    }
+    assert_int_equal(
+        pn_constraint_json_schema(t->e, (pn_span){ schema, sizeof schema - 1 }, &c[0], &err),
+        PN_OK);
+    assert_int_equal(
+        pn_constraint_grammar(t->e, (pn_span){ grammar, sizeof grammar - 1 }, &c[1], &err), PN_OK);
+    int n_ended[2] = { 0 };
+    for (uint64_t seed = 0; seed < 40; seed++)
+        for (int i = 0; i < 2; i++) {
+            answer a = { .result = { 0 } };
+            run(t, &a,
+                (pn_gen_opts){ .sampler = { .temperature = 1.5f, .top_p = 1, .seed = seed },
+                               .n_predict = 120,
+                               .constraint = c[i] });
+            n_ended[i] += a.result.finish == PN_FINISH_EOS;
+            if (a.result.finish == PN_FINISH_EOS && i == 0) {
+                json_t *const j = json_loadb(a.shown.ptr, a.shown.len, JSON_ALLOW_NUL, NULL);
+                const json_int_t score = json_integer_value(json_object_get(j, "score"));
+                const char *const mood = json_string_value(json_object_get(j, "mood"));
+                assert_int_equal(json_object_size(j), 3);
+                assert_in_range(score, 1, 12);
+                assert_true(strcmp(mood, "good") == 0 || strcmp(mood, "bad") == 0);
+                assert_in_range(json_array_size(json_object_get(j, "tags")), 0, 2);
+                json_decref(j);
+            } else if (a.result.finish == PN_FINISH_EOS) {
+                assert_int_equal(a.shown.len % 5, 0);
+                for (size_t k = 0; k < a.shown.len; k += 5)
+                    assert_true(memcmp(a.shown.ptr + k, "ab", 2) == 0 && a.shown.ptr[k + 4] == ';');
+            }
+            answer_clear(&a);
+        }
+    print_message("of 40 answers %d and %d ended\n", n_ended[0], n_ended[1]);
+    assert_in_range(n_ended[0], 10, 40);
+    assert_int_equal(n_ended[1], 40);
+    pn_constraint_free(c[0]);
+    pn_constraint_free(c[1]);
+}
+
 static void *make_many(void *arg)
 {
     const setup *const t = arg;
@@ -294,9 +347,9 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_object), cmocka_unit_test(test_sleeps),
-        cmocka_unit_test(test_forced_tool), cmocka_unit_test(test_nothing_is_left),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_json_object),        cmocka_unit_test(test_sleeps),
+        cmocka_unit_test(test_forced_tool),        cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_schema_and_grammar), cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, setup_open, setup_close);
 }
