@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct pn_http_timer {
@@ -160,11 +161,20 @@ static void on_event_log(int severity, const char *text)
         fprintf(stderr, "libevent: %s\n", text);
 }
 
+/* A quarter of the files that may be open is left to models and caches. */
+static int default_max_conns(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur / 4 * 3 >= PN_HTTP_MAX_CONNS)
+        return PN_HTTP_MAX_CONNS;
+    return files.rlim_cur >= 8 ? (int)(files.rlim_cur / 4 * 3) : 1;
+}
+
 static void set_defaults(pn_http_opts *o)
 {
     o->max_body = o->max_body ? o->max_body : PN_HTTP_MAX_BODY;
     o->max_bodies = o->max_bodies ? o->max_bodies : 4 * o->max_body;
-    o->max_conns = o->max_conns > 0 ? o->max_conns : PN_HTTP_MAX_CONNS;
+    o->max_conns = o->max_conns > 0 ? o->max_conns : default_max_conns();
     o->header_s = o->header_s > 0 ? o->header_s : 10;
     o->body_s = o->body_s > 0 ? o->body_s : 10;
     o->idle_s = o->idle_s > 0 ? o->idle_s : 75;
@@ -206,6 +216,7 @@ pn_status pn_http_new(const pn_http_opts *opts, pn_http **out, pn_err *err)
     h->opts = *opts;
     h->wake_fd = -1;
     set_defaults(&h->opts);
+    h->counts.max_conns = h->opts.max_conns;
     TAILQ_INIT(&h->conns);
     TAILQ_INIT(&h->acts);
     pthread_mutex_init(&h->mutex, NULL);
@@ -282,8 +293,8 @@ static bool is_done(const pn_http *h)
     const pn_conn *c;
     TAILQ_FOREACH(c, &h->conns, link)
     {
-        if (!c->is_doomed && (c->state == PN_CONN_ANSWER || c->state == PN_CONN_FLUSH ||
-                              c->state == PN_CONN_REFUSE))
+        if (!c->is_doomed &&
+            (c->state == PN_CONN_ANSWER || c->state == PN_CONN_FLUSH || c->state == PN_CONN_REFUSE))
             return false;
     }
     return true;

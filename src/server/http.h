@@ -13,7 +13,7 @@
 
 #define PN_HTTP_MAX_BODY         ((size_t)64 << 20) /* default; 262,144 tokens are 1 to 2 MB */
 #define PN_HTTP_MAX_BODY_LIMIT   ((size_t)1 << 30)  /* what may be asked for */
-#define PN_HTTP_MAX_CONNS        1024 /* default; the soft limit of open files on Debian */
+#define PN_HTTP_MAX_CONNS        1024            /* default; a process has 1024 files on Debian */
 #define PN_HTTP_MAX_HEADER_BYTES ((size_t)32768) /* names and values of a request, else 431 */
 #define PN_HTTP_MAX_HEADERS      128             /* fields of a request, else 431 */
 #define PN_HTTP_MAX_URI_BYTES    ((size_t)8192)  /* else 414 */
@@ -30,7 +30,8 @@ typedef struct pn_http_opts {
     const char *cert_file, *key_file; /* PEM, both or neither: TLS on the TCP listener */
     size_t max_body;                  /* bytes of a request's body, else 413; 0: PN_HTTP_MAX_BODY */
     size_t max_bodies;                /* of all requests that are there, else 503; 0: 4 max_body */
-    int max_conns;                    /* 0: PN_HTTP_MAX_CONNS; what comes beyond waits */
+    int max_conns;   /* what comes beyond waits; 0: PN_HTTP_MAX_CONNS, and no more than three
+                      quarters of the files that may be open */
     double header_s; /* from the first byte, or the connection, to the headers' end; 0: 10 */
     double body_s;   /* for a body, and one second more per 64 KiB that came; 0: 10 */
     double idle_s;   /* between two requests of a connection; 0: 75 */
@@ -65,6 +66,7 @@ void pn_http_free(pn_http *http);
 
 typedef struct pn_http_counts {
     int n_conn, n_call;  /* now */
+    int max_conns;       /* that are served at a time */
     uint64_t n_accepted; /* connections, ever */
     uint64_t n_request;  /* that came to on_call */
     uint64_t n_refused;  /* by hygiene, limits or guard */

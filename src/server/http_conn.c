@@ -314,8 +314,9 @@ void pn_conn_evict_idle(pn_http *h)
     pn_conn *oldest = NULL, *c;
     TAILQ_FOREACH(c, &h->conns, link)
     {
-        if (c->state == PN_CONN_IDLE && !c->is_doomed && c->since < before &&
-            (!oldest || c->since < oldest->since))
+        const bool can_go =
+            c->state == PN_CONN_LINGER || (c->state == PN_CONN_IDLE && c->since < before);
+        if (can_go && !c->is_doomed && (!oldest || c->since < oldest->since))
             oldest = c;
     }
     if (oldest)
@@ -366,8 +367,12 @@ void pn_conn_on_request(struct evhttp_request *req, void *arg)
         evhttp_connection_get_bufferevent(evhttp_request_get_connection(req));
     const int fd = bufferevent_getfd(bev);
     pn_conn *const c = fd >= 0 && (size_t)fd < h->n_fd ? h->by_fd[fd] : NULL;
-    if (!c || c->is_doomed || c->refusal)
-        return; /* pn_conn_act comes to it */
+    if (!c) { /* memory was short when it came: evhttp took it without a gate */
+        evhttp_send_error(req, HTTP_SERVUNAVAIL, NULL);
+        return;
+    }
+    if (c->is_doomed || c->refusal)
+        return;                   /* pn_conn_act comes to it */
     if (c->state != PN_CONN_BODY) /* evhttp sees an end where the gate sees none */
         pn_conn_refuse(c, 400, "the request is malformed");
     else if (evbuffer_get_length(evhttp_request_get_input_buffer(req)) > h->opts.max_body)

@@ -70,6 +70,7 @@ struct pn_conn {
     bool is_preflight, asks_private, had_request;
     int refusal; /* status; 0: none */
     const char *why;
+    bool saw_end;       /* in REFUSE: the client sends no more */
     pn_http_call *call; /* in ANSWER */
     bool acts;          /* in http->acts */
     bool is_doomed;     /* to be cut by pn_conn_act */
@@ -143,7 +144,7 @@ void pn_conn_sweep(evutil_socket_t fd, short what, void *http);
 void pn_conn_cut(pn_conn *conn);
 /* The same, soon: from anywhere. */
 void pn_conn_doom(pn_conn *conn);
-/* The one that has been idle longest makes room, if any was for a second. */
+/* One that was told no, or the one that has been idle longest, if for a second, makes room. */
 void pn_conn_evict_idle(pn_http *http);
 void pn_conn_later(pn_conn *conn); /* pn_conn_act will look at it */
 void pn_conn_set_state(pn_conn *conn, pn_conn_state state);

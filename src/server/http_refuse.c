@@ -81,6 +81,8 @@ static void on_written(struct bufferevent *bev, void *arg)
         return;
     pn_conn_set_state(c, PN_CONN_LINGER);
     shutdown(c->fd, SHUT_WR);
+    if (c->saw_end)
+        pn_conn_doom(c);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
@@ -88,9 +90,10 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     pn_conn *const c = arg;
     if (what & BEV_EVENT_CONNECTED)
         return;
-    if (what & BEV_EVENT_EOF && c->state == PN_CONN_REFUSE)
+    if (what & BEV_EVENT_EOF && c->state == PN_CONN_REFUSE) {
         bufferevent_disable(bev, EV_READ); /* it has sent all it will, and may still read */
-    else
+        c->saw_end = true;
+    } else
         pn_conn_cut(c);
 }
 

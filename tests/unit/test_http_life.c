@@ -284,6 +284,30 @@ static void test_max_bodies(void **state)
     http_run_stop(&r);
 }
 
+/* Thousands of refused requests in a row, whose clients do not close, are no lock-out. */
+static void test_many_refused(void **state)
+{
+    (void)state;
+    enum {
+        MAX = 8
+    };
+    http_run r;
+    http_run_start(&r, &(pn_http_opts){ .max_conns = MAX });
+    int fds[10 * MAX];
+    const double t = pn_now_s();
+    for (int i = 0; i < 10 * MAX; i++) {
+        fds[i] = http_run_connect(&r);
+        http_run_sends(fds[i], "BAD\r\n\r\n");
+    }
+    assert_int_equal(ask_health(&r), 200);
+    assert_true(pn_now_s() - t < 10); /* two seconds for each eight of them would be twenty */
+    for (int i = 0; i < 10 * MAX; i++)
+        close(fds[i]);
+    HTTP_RUN_UNTIL(http_run_count(&r).n_conn == 0);
+    assert_int_equal(http_run_count(&r).n_refused, 10 * MAX);
+    http_run_stop(&r);
+}
+
 typedef struct said {
     _Atomic int n_warning;
     char last[512];
@@ -322,6 +346,8 @@ static void test_files_run_short(void **state)
     get(old, "/stream");
     http_run_read(old, &in, 5, "tick");
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(http_run_count(&r).max_conns,
+                     before.rlim_cur / 4 * 3 < 1024 ? before.rlim_cur / 4 * 3 : 1024);
     const struct rlimit none = { 3, before.rlim_max };
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     assert_int_equal(connect(late, (struct sockaddr *)&in4, sizeof in4), 0);
@@ -685,14 +711,14 @@ static void test_signal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_leave),         cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_too_far_ahead), cmocka_unit_test(test_slow_readers),
-        cmocka_unit_test(test_no_file_leaks), cmocka_unit_test(test_max_conns),
-        cmocka_unit_test(test_max_bodies),    cmocka_unit_test(test_files_run_short),
-        cmocka_unit_test(test_unix_socket),   cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_tls),           cmocka_unit_test(test_posts),
-        cmocka_unit_test(test_stop),          cmocka_unit_test(test_stop_cuts),
-        cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_leave),           cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_too_far_ahead),   cmocka_unit_test(test_slow_readers),
+        cmocka_unit_test(test_no_file_leaks),   cmocka_unit_test(test_max_conns),
+        cmocka_unit_test(test_max_bodies),      cmocka_unit_test(test_many_refused),
+        cmocka_unit_test(test_files_run_short), cmocka_unit_test(test_unix_socket),
+        cmocka_unit_test(test_addresses),       cmocka_unit_test(test_tls),
+        cmocka_unit_test(test_posts),           cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stop_cuts),       cmocka_unit_test(test_signal),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
