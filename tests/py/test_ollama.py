@@ -1,8 +1,11 @@
 """ollama's endpoints through its official client, and line by line."""
+import http.client
 import json
 
 import ollama
 import pytest
+
+from serving import Server
 
 GREEDY = {"temperature": 0, "num_predict": 24}
 USER = [{"role": "user", "content": "Tell me about the sea."}]
@@ -107,3 +110,20 @@ def test_lines(server):
     assert lines.pop() == ""
     for line in lines:
         assert json.loads(line)["created_at"].endswith("Z")
+
+
+def test_lines_come_while_nothing_is_said():
+    """Each is one that the client parses, and adds nothing to the answer."""
+    with Server("--ping", "0.1", "--parallel", "1") as s:
+        busy = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+        busy.request("POST", "/completion", json.dumps({"prompt": "a", "ignore_eos": True, "stream": True}),
+                     {"Content-Type": "application/json"})
+        assert busy.getresponse().readline()
+        client = ollama.Client(host=s.url)
+        waiting = iter(client.chat("m", USER, options=GREEDY, think=False, stream=True))
+        for _ in range(3):
+            part = next(waiting)
+            assert not part.done and part.message.content == ""
+        busy.close()
+        text = "".join(part.message.content for part in waiting)
+        assert text == client.chat("m", USER, options=GREEDY, think=False).message.content
