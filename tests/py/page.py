@@ -48,6 +48,13 @@ class Page:
         self.until(lambda: self.js("return document.readyState === 'complete'"))
         return self
 
+    def open_with(self, script):
+        """Opens it in a browser that this script has changed."""
+        changed = self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+        self.open()
+        self.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", changed)
+        return self
+
     def js(self, script, *args):
         return self.driver.execute_script(script, *args)
 

@@ -104,6 +104,14 @@ def test_without_thinking(page):
 
 
 @in_browser
+def test_thoughts_have_a_budget(page, endless):
+    page.set(thinking_budget=5, fields=endless | {"max_tokens": 200})
+    page.send(QUESTION)
+    model = page.state()[-1]
+    assert int(re.match(r"Thought for [\d.]+ s, (\d+) tokens", model["thinking"])[1]) < 100 and model["text"]
+
+
+@in_browser
 def test_streams_while_it_thinks_and_answers_now(page, endless):
     page.set(fields=endless)
     page.send(QUESTION, waits=False)
@@ -279,7 +287,11 @@ def import_file(page, path):
 
 
 @in_browser
-def test_two_windows_lose_nothing(page, browser):  # noqa: F811
+@pytest.mark.parametrize("hears", [True, False], ids=["told", "not told"])
+def test_two_windows_lose_nothing(page, browser, hears):  # noqa: F811
+    """Also when the first learns of the second's messages only as it writes its own."""
+    if not hears:
+        page.open_with("delete window.BroadcastChannel")
     page.set(max_tokens=8)
     page.send(QUESTION)
     address = "/" + page.js("return location.hash")
@@ -292,24 +304,20 @@ def test_two_windows_lose_nothing(page, browser):  # noqa: F811
     finally:
         browser.close()
         browser.switch_to.window(first)
-    page.until(lambda: len(page.state()) == 4, "what the other window wrote")
+    if hears:
+        page.until(lambda: len(page.state()) == 4, "what the other window wrote")
     page.send("From the first")
-    texts = {n["content"] for n in page.stored()[0]["nodes"].values()}
-    assert {QUESTION, "From the second window", "From the first"} <= texts
+    page.until(lambda: {QUESTION, "From the second window", "From the first"}
+               <= {n["content"] for n in page.stored()[0]["nodes"].values()}, "all messages")
 
 
 @in_browser
 def test_without_storage(page):
-    script = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {
-        "source": "Object.defineProperty(window, 'indexedDB', {get() { throw new DOMException('no', 'SecurityError'); }})"})
-    try:
-        page.open()
-        page.see("#notice", "keeps nothing")
-        page.set(max_tokens=4)
-        page.send(QUESTION)
-        assert page.titles() == [QUESTION]
-    finally:
-        page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    page.open_with("Object.defineProperty(window, 'indexedDB', {get() { throw new DOMException('no', 'SecurityError'); }})")
+    page.see("#notice", "keeps nothing")
+    page.set(max_tokens=4)
+    page.send(QUESTION)
+    assert page.titles() == [QUESTION]
 
 
 # --- hostile text ---------------------------------------------------------------------------------
