@@ -45,7 +45,7 @@ class Page:
 
     def open(self, path="/"):
         self.driver.get(self.url + path)
-        self.until(lambda: self.js("return document.readyState === 'complete'"))
+        self.until(lambda: self.js("return document.readyState === 'complete' && !document.body.inert"))
         return self
 
     def open_with(self, script):

@@ -113,5 +113,6 @@ loadSettings();
 startSettings();
 for (const chat of await store.open(readAgain)) chats.set(chat.id, chat);
 showChat(chats.get(location.hash.slice(1)) ?? newChat());
+document.body.inert = false; /* what was typed before would be lost */
 startInput();
 readModel();
