@@ -2,9 +2,8 @@
  * whole. */
 #include "server/responses_items.h"
 
-#include "server/openai_wire.h"
-
 #include "base/mem.h"
+#include "server/openai_wire.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +59,7 @@ static size_t last(const stream *s)
     return s->items.n - 1;
 }
 
-/* An event about the open item. is_summary: parts of summaries have an index of their own name. */
+/* An event about the open item. */
 static void begin_item_event(pn_reply *r, const char *type)
 {
     stream *const s = r->extra;
