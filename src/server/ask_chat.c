@@ -154,7 +154,8 @@ static pn_status read_chat(pn_server *s, const pn_json *canon, pn_ask *a, pn_cha
     const pn_sampler_opts defaults = pn_engine_sampler_defaults(e, f->is_thinking);
     PN_TRY(pn_params_read(e, &root, &defaults, a, err));
     a->is_chat = true;
-    a->is_background = a->is_background || is_background(&f->chat);
+    if (is_background(&f->chat)) /* which nothing continues */
+        a->is_background = a->no_cache = true;
     const pn_json *const tools = pn_json_get(f->doc, "tools");
     a->tools = pn_json_len(tools) ? tools : NULL;
     PN_TRY(set_format(e, &root, a, err));

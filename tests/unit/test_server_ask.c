@@ -328,7 +328,7 @@ static void test_params(void **state)
     pn_buf_free(&prompt);
 }
 
-/* Titles and tags are known by their prompts. */
+/* Titles and tags are known by their prompts; they leave nothing in the cache. */
 static void test_background(void **state)
 {
     (void)state;
@@ -349,6 +349,7 @@ static void test_background(void **state)
         snprintf(body, sizeof body, "{\"messages\":[%s]}", table[i].messages);
         pn_ask a = read_chat(body, &prompt);
         assert_int_equal(a.is_background, table[i].is_background);
+        assert_int_equal(a.no_cache, table[i].is_background);
         pn_ask_clear(&a);
         pn_buf_free(&prompt);
     }
