@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "server/http_hygiene.h"
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -35,17 +36,6 @@ static pn_status list_add(list *l, pn_span item, pn_err *err)
     return PN_OK;
 }
 
-static pn_span trim(pn_span s)
-{
-    while (s.len && strchr(" \t\r", s.ptr[0])) {
-        s.ptr++;
-        s.len--;
-    }
-    while (s.len && strchr(" \t\r", s.ptr[s.len - 1]))
-        s.len--;
-    return s;
-}
-
 typedef pn_status check_fn(pn_span item, pn_err *err);
 
 /* Each item between separators that is not empty. */
@@ -54,7 +44,7 @@ static pn_status list_split(list *l, pn_span text, char separator, check_fn *che
     while (text.len) {
         const char *const at = memchr(text.ptr, separator, text.len);
         const size_t len = at ? (size_t)(at - text.ptr) : text.len;
-        const pn_span item = trim((pn_span){ text.ptr, len });
+        const pn_span item = pn_http_trim((pn_span){ text.ptr, len }, " \t\r");
         const size_t skip = at ? len + 1 : len;
         text.ptr += skip;
         text.len -= skip;
@@ -277,7 +267,7 @@ static pn_span bearer(pn_span authorization)
     const size_t n = sizeof scheme - 1;
     if (authorization.len <= n || strncasecmp(authorization.ptr, scheme, n) != 0)
         return (pn_span){ NULL, 0 };
-    return trim((pn_span){ authorization.ptr + n, authorization.len - n });
+    return pn_http_trim((pn_span){ authorization.ptr + n, authorization.len - n }, " \t");
 }
 
 pn_guard_verdict pn_guard_check(const pn_guard *g, const pn_guard_request *r)

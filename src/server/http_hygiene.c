@@ -30,13 +30,13 @@ static bool is_word(pn_span s, const char *word)
     return s.len == strlen(word) && strncasecmp(s.ptr, word, s.len) == 0;
 }
 
-static pn_span trim(pn_span s)
+pn_span pn_http_trim(pn_span s, const char *set)
 {
-    while (s.len && (*s.ptr == ' ' || *s.ptr == '\t')) {
+    while (s.len && *s.ptr && strchr(set, *s.ptr)) {
         s.ptr++;
         s.len--;
     }
-    while (s.len && (s.ptr[s.len - 1] == ' ' || s.ptr[s.len - 1] == '\t'))
+    while (s.len && s.ptr[s.len - 1] && strchr(set, s.ptr[s.len - 1]))
         s.len--;
     return s;
 }
@@ -159,7 +159,7 @@ static int read_field(pn_span line, pn_http_head *h, fields *f)
         return fail(&h->why, 400, "a header goes on in a second line");
     if (!cut(&line, ':', &name) || !is_token(name))
         return fail(&h->why, 400, "a header's name is malformed");
-    const pn_span value = trim(line);
+    const pn_span value = pn_http_trim(line, " \t");
     for (size_t i = 0; i < value.len; i++)
         if (((unsigned char)value.ptr[i] < ' ' && value.ptr[i] != '\t') || value.ptr[i] == 0x7f)
             return fail(&h->why, 400, "a header has a control character");

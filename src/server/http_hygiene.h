@@ -29,6 +29,9 @@ int pn_http_head_so_far(pn_span bytes, const char **why);
 /* head: as pn_http_head_len gave it. max_body: of Content-Length. */
 void pn_http_head_read(pn_span head, uint64_t max_body, pn_http_head *out);
 
+/* s without the bytes of set at its ends. */
+pn_span pn_http_trim(pn_span s, const char *set);
+
 /* Appends target's path (to '?'): several slashes in front are one, escapes are decoded where that
  * changes no meaning; %2F, %5C, %25, %3F, %23 and bytes that are no UTF-8 stay as they are. False:
  * an escape that is none, or of a control character; or memory is short (pn_buf_ok). */
