@@ -76,6 +76,17 @@ def test_a_conversation_is_cached(client):
     assert second.timings["cache_n"] == second.usage.prompt_tokens_details.cached_tokens
 
 
+def test_a_number_in_the_header_spoils_no_cache(client):
+    """Two requests that differ in the number of a billing header alone share all of their prompt."""
+    def ask(number):
+        system = [{"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1; cch={number};"},
+                  {"type": "text", "text": "Be kind. " * 300}]
+        return chat(client, [{"role": "system", "content": system}, *HELLO], body=QUIET).usage
+    first, second = ask("a3f81"), ask("09c7e")
+    assert first.prompt_tokens == second.prompt_tokens
+    assert second.prompt_tokens_details.cached_tokens > 0.98 * second.prompt_tokens
+
+
 def test_thoughts_are_apart(client):
     """Thoughts come as reasoning_content; a budget ends them; max_tokens within them gives no content."""
     on = {"logit_bias": {"</think>": -100}}  # the tiny model has little to think about
