@@ -189,11 +189,13 @@ test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
 	@$(MAKE) test-py ARGS="-k 'not (depend_on or kv_types)'"
 
 # Programs from outside, by pytest in a venv of its own. ARGS='-k name' chooses.
-VENV := build/venv/$(shell cksum < tests/py/requirements.txt | cut -d ' ' -f 1)
+# PY_EXTRA=FILE: requirements of tests that are skipped without them.
+PY_REQS := tests/py/requirements.txt $(PY_EXTRA)
+VENV := build/venv/$(shell cat $(PY_REQS) | cksum | cut -d ' ' -f 1)
 $(VENV)/ok:
 	$(call say,VENV,$@)
 	@rm -rf build/venv && python3 -m venv $(VENV)
-	@$(VENV)/bin/pip install -q --disable-pip-version-check -r tests/py/requirements.txt && touch $@
+	@$(VENV)/bin/pip install -q --disable-pip-version-check $(addprefix -r ,$(PY_REQS)) && touch $@
 test-py: all $(VENV)/ok
 	@PANTHEON=$(BIN) BUILD=$(BUILD) $(RUN) $(VENV)/bin/pytest -q tests/py $(if $(SOAK),,-m 'not soak') $(ARGS)
 
