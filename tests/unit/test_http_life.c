@@ -372,6 +372,123 @@ static void test_files_run_short(void **state)
     http_run_stop(&r);
 }
 
+enum {
+    N_STORM = 16
+};
+
+typedef struct storm {
+    http_run *run;
+    uint64_t seed;
+    double until;
+    int n_done, n_wrong;
+    pthread_t thread;
+} storm;
+
+static unsigned dice(storm *s, unsigned n)
+{
+    s->seed = s->seed * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(s->seed >> 33) % n;
+}
+
+/* A body of random length in random pieces comes back as it was. */
+static void storm_echo(storm *s, int fd)
+{
+    char body[20000];
+    pn_buf request = { 0 }, in = { 0 };
+    const size_t n = dice(s, 4) ? dice(s, 300) : dice(s, sizeof body);
+    for (size_t i = 0; i < n; i++)
+        body[i] = (char)('a' + dice(s, 26));
+    pn_buf_addf(&request,
+                "POST /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                "Content-Length: %zu\r\n\r\n",
+                n);
+    pn_buf_add(&request, body, n);
+    for (size_t i = 0; i < request.len;) {
+        const size_t most = request.len - i < 9000 ? request.len - i : 9000;
+        const size_t len = 1 + dice(s, (unsigned)most);
+        http_run_send(fd, request.ptr + i, len);
+        i += len;
+    }
+    http_run_read(fd, &in, 20, NULL);
+    s->n_wrong += in.len < n + 50 || memcmp(in.ptr, "HTTP/1.1 200", 12) != 0 ||
+                  (n && memcmp(in.ptr + in.len - n, body, n) != 0);
+    pn_buf_free(&request);
+    pn_buf_free(&in);
+}
+
+static void *storm_run(void *ctx)
+{
+    static const char *const left[] = { "/hang", "/stream", "/flood", "/late", "/cut", "/whole" };
+    static const char *const bad[] = { "BAD\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01",
+                                       "POST /echo HTTP/1.1\r\nHost: localhost\r\n"
+                                       "Transfer-Encoding: chunked\r\n\r\nzz\r\n" };
+    storm *const s = ctx;
+    for (; pn_now_s() < s->until; s->n_done++) {
+        const int fd = http_run_connect(s->run);
+        pn_buf in = { 0 };
+        switch (dice(s, 4)) {
+        case 0:
+            storm_echo(s, fd);
+            break;
+        case 1: /* leaves at any time */
+            get(fd, left[dice(s, 6)]);
+            if (dice(s, 2))
+                get(fd, left[dice(s, 6)]);
+            if (dice(s, 2))
+                http_run_sleep_ms((int)dice(s, 20));
+            if (dice(s, 2))
+                http_run_read(fd, &in, 0.02, "\r\n\r\n");
+            if (dice(s, 2))
+                reset(fd);
+            break;
+        case 2:
+            http_run_sends(fd, bad[dice(s, 4)]);
+            if (dice(s, 2)) {
+                http_run_read(fd, &in, 20, NULL);
+                s->n_wrong += !in.len || !memmem(in.ptr, in.len, "HTTP/1.1 400", 12);
+            }
+            break;
+        default: /* an unfinished request */
+            http_run_send(fd, get_health, dice(s, sizeof get_health));
+            break;
+        }
+        close(fd);
+        pn_buf_free(&in);
+    }
+    return NULL;
+}
+
+/* Sixteen clients do all of it at once for a second (SOAK=1: a minute): whoever stays gets the
+ * answer that is his, and nothing is left behind. */
+static void test_storm(void **state)
+{
+    (void)state;
+    http_run r;
+    storm storms[N_STORM];
+    int n_done = 0;
+    const int n_before = count_files();
+    http_run_start(&r, NULL);
+    const int n_server = count_files();
+    const double until = pn_now_s() + (getenv("SOAK") ? 60 : 1);
+    for (int i = 0; i < N_STORM; i++) {
+        storms[i] = (storm){ .run = &r, .seed = (uint64_t)i + 1, .until = until };
+        assert_int_equal(pthread_create(&storms[i].thread, NULL, storm_run, &storms[i]), 0);
+    }
+    for (int i = 0; i < N_STORM; i++) {
+        pthread_join(storms[i].thread, NULL);
+        assert_int_equal(storms[i].n_wrong, 0);
+        n_done += storms[i].n_done;
+    }
+    assert_true(n_done >= N_STORM);
+    HTTP_RUN_UNTIL(http_run_count(&r).n_conn == 0);
+    const pn_http_counts n = http_run_count(&r);
+    assert_int_equal(n.n_call, 0);
+    assert_int_equal(n.body_bytes, 0);
+    assert_int_equal(count_files(), n_server);
+    http_run_stop(&r);
+    assert_int_equal(count_files(), n_before);
+}
+
 /* --- where it listens ------------------------------------------------------------------------- */
 
 /* The unix socket is its owner's alone, is found dead and replaced, is not taken from a server that
@@ -711,14 +828,15 @@ static void test_signal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_leave),           cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_too_far_ahead),   cmocka_unit_test(test_slow_readers),
-        cmocka_unit_test(test_no_file_leaks),   cmocka_unit_test(test_max_conns),
-        cmocka_unit_test(test_max_bodies),      cmocka_unit_test(test_many_refused),
-        cmocka_unit_test(test_files_run_short), cmocka_unit_test(test_unix_socket),
-        cmocka_unit_test(test_addresses),       cmocka_unit_test(test_tls),
-        cmocka_unit_test(test_posts),           cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_stop_cuts),       cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_leave),         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_too_far_ahead), cmocka_unit_test(test_slow_readers),
+        cmocka_unit_test(test_no_file_leaks), cmocka_unit_test(test_max_conns),
+        cmocka_unit_test(test_max_bodies),    cmocka_unit_test(test_storm),
+        cmocka_unit_test(test_many_refused),  cmocka_unit_test(test_files_run_short),
+        cmocka_unit_test(test_unix_socket),   cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_tls),           cmocka_unit_test(test_posts),
+        cmocka_unit_test(test_stop),          cmocka_unit_test(test_stop_cuts),
+        cmocka_unit_test(test_signal),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
