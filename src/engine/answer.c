@@ -127,7 +127,8 @@ static void follow(pn_answer *a, int32_t id)
     if (id == e->think_close && a->is_thinking)
         pn_forced_thoughts_end(&a->forced, a->matcher != NULL);
     a->is_thinking = id == e->think_open ? true : id == e->think_close ? false : a->is_thinking;
-    a->is_in_call = id == e->call_open ? true : id == e->call_close ? false : a->is_in_call;
+    const bool leaves_call = id == e->call_close || id == e->think_close;
+    a->is_in_call = id == e->call_open ? true : leaves_call ? false : a->is_in_call;
 }
 
 /* A loop closes the thoughts; outside of them it ends the answer. */

@@ -11,6 +11,7 @@
 #include "tokenizer/encode.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -436,7 +437,7 @@ static void test_logprobs(void **state)
     setup_close(&t);
 }
 
-/* Between <tool_call> and </tool_call> penalties pause: with them the text there is the same as
+/* Between <tool_call> and </tool_call> (or </think>) penalties pause: with them the text there is the same as
  * without, and behind it they count what came before only. */
 static void test_penalties_pause_in_calls(void **state)
 {
@@ -458,26 +459,34 @@ static void test_penalties_pause_in_calls(void **state)
         answer_clear(&a);
         answer_clear(&b);
     }
-    answer a = { 0 };
-    static const char call[] = "a b c d<tool_call> e f g h i j</tool_call>";
-    run(&t, &a, (pn_gen_opts){ .sampler = penalties, .n_predict = 60, .opening = span(call) });
-    pn_ids before = encode(&t, "a b c d", false), opening = encode(&t, call, true);
-    pn_ids all = ids_of(&t, &a, (int)opening.len);
-    pn_sampler *s = NULL;
-    assert_int_equal(pn_sampler_new(&penalties, &s, NULL), PN_OK);
-    for (size_t i = 0; i < before.len; i++)
-        assert_int_equal(pn_sampler_accept(s, before.ptr[i], NULL), PN_OK);
-    float *const logits = pn_test_logits(t.m, &(pn_run){ 0 }, all.ptr, (int)all.len);
-    const float *const last = logits + (all.len - 1) * (size_t)pn_test_n_vocab(t.m);
-    int32_t want = -1;
-    assert_int_equal(pn_sampler_pick(s, t.e->space, last, NULL, 0, &want, NULL), PN_OK);
-    assert_int_equal(a.at[opening.len].id, want);
-    pn_ids_free(&all);
-    free(logits);
-    pn_ids_free(&before);
-    pn_ids_free(&opening);
-    pn_sampler_free(s);
-    answer_clear(&a);
+    static const char *const calls[] = { "<tool_call> e f g h i j</tool_call>",
+                                         "<tool_call> e f g h i j</think>" };
+    static const char before[] = " the and of\n\nI\n\nhe\n\nsaid\n\nunto\n\nthe Lord\n\n.";
+    for (int i = 0; i < 2; i++) {
+        char text[200];
+        answer a = { 0 };
+        snprintf(text, sizeof text, "%s%s", before, calls[i]);
+        run(&t, &a, (pn_gen_opts){ .sampler = penalties, .n_predict = 60, .opening = span(text) });
+        pn_ids counted = encode(&t, before, false), opening = encode(&t, text, true);
+        pn_ids all = ids_of(&t, &a, (int)opening.len);
+        pn_sampler *s = NULL;
+        assert_int_equal(pn_sampler_new(&penalties, &s, NULL), PN_OK);
+        float *const logits = pn_test_logits(t.m, &(pn_run){ 0 }, all.ptr, (int)all.len);
+        const float *const last = logits + (all.len - 1) * (size_t)pn_test_n_vocab(t.m);
+        int32_t plain = -1, want = -1;
+        assert_int_equal(pn_sampler_pick(s, t.e->space, last, NULL, 0, &plain, NULL), PN_OK);
+        for (size_t k = 0; k < counted.len; k++)
+            assert_int_equal(pn_sampler_accept(s, counted.ptr[k], NULL), PN_OK);
+        assert_int_equal(pn_sampler_pick(s, t.e->space, last, NULL, 0, &want, NULL), PN_OK);
+        assert_int_not_equal(want, plain); /* the penalties are seen */
+        assert_int_equal(a.at[opening.len].id, want);
+        free(logits);
+        pn_ids_free(&all);
+        pn_ids_free(&counted);
+        pn_ids_free(&opening);
+        pn_sampler_free(s);
+        answer_clear(&a);
+    }
     setup_close(&t);
 }
 
