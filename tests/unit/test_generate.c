@@ -437,8 +437,8 @@ static void test_logprobs(void **state)
     setup_close(&t);
 }
 
-/* Between <tool_call> and </tool_call> (or </think>) penalties pause: with them the text there is the same as
- * without, and behind it they count what came before only. */
+/* Between <tool_call> and </tool_call> (or </think>) penalties pause: with them the text there is
+ * the same as without, and behind it they count what came before only. */
 static void test_penalties_pause_in_calls(void **state)
 {
     (void)state;
