@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from conftest import IS_SANITIZED
 from serving import Server
 
 GREEDY = {"temperature": 0, "ignore_eos": True}
@@ -80,9 +81,10 @@ def test_infill(server):
 def test_writing_for_so_long(server):
     """llama.vim's limit: the answer ends at the first line break behind it."""
     newline, = server.ask("/tokenize", {"content": "\n"})["tokens"]
-    body = GREEDY | {"prompt": "The sea", "n_predict": 400, "logit_bias": [[newline, 8]]}
+    n = 100 if IS_SANITIZED else 400
+    body = GREEDY | {"prompt": "The sea", "n_predict": n, "logit_bias": [[newline, 8]]}
     whole = server.ask("/completion", body)
-    assert whole["tokens_predicted"] == 400 and whole["content"].count("\n") > 5
+    assert whole["tokens_predicted"] == n and whole["content"].count("\n") > 5
     for path, cut in (("/completion", "stop_type"), ("/v1/completions", "finish_reason")):
         answer = server.ask(path, body | {"t_max_predict_ms": 1})
         choice = answer if path == "/completion" else answer["choices"][0]
