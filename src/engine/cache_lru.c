@@ -3,7 +3,10 @@
 enum {
     /* Requests that may start from one border before those who do are taken for strangers: a turn
      * and its retry, or the turn after it. */
-    N_START_OF_ONE = 2
+    N_START_OF_ONE = 2,
+    /* Borders of a path behind one that is superseded: those of the last two or three turns, where
+     * a message is edited or asked again. */
+    N_BEHIND = 8
 };
 
 static const pn_cache_node *protected_above(const pn_cache_node *node)
@@ -32,10 +35,24 @@ size_t pn_lru_protected_bytes(pn_cache_node *root)
     return n;
 }
 
-/* Takes the place of *best if that was used later. */
+/* Whether its conversation went on, so that it would save little: the end of another conversation,
+ * unused for longer, stands for all of that. Not so a path's first border, where new conversations
+ * begin, and a fork. */
+static bool is_superseded(const pn_cache_node *node)
+{
+    if (!node->parent->pos)
+        return false;
+    for (int i = 0; i < N_BEHIND; i++, node = node->child)
+        if (!node->child || node->child->next)
+            return false;
+    return true;
+}
+
+/* Takes the place of *best if it should go before that one. */
 static void take_older(pn_cache_node **best, pn_cache_node *node)
 {
-    if (!*best || node->used_at < (*best)->used_at)
+    const bool is_old = is_superseded(node), is_best_old = *best && is_superseded(*best);
+    if (!*best || (is_old == is_best_old ? node->used_at < (*best)->used_at : is_old))
         *best = node;
 }
 

@@ -6,8 +6,8 @@
  * that the request adds behind it: a conversation is protected from its second turn on. Not so
  * behind a fork, such as the end of a system message, where other requests started, too, or went on
  * further behind: those who come are taken for strangers and begin on probation. Protected borders
- * hold a bounded share of the memory; beyond it the one unused for longest is on probation
- * again. */
+ * hold a bounded share of the memory; beyond it the one unused for longest is on probation again.
+ * In each segment, borders that their conversation left some turns behind go before all others. */
 #ifndef PN_ENGINE_CACHE_LRU_H
 #define PN_ENGINE_CACHE_LRU_H
 
@@ -22,7 +22,7 @@ void pn_lru_restored(pn_cache_node *root, pn_cache_node *node, size_t max_bytes)
  * them share counted once if one is on the other's path. */
 size_t pn_lru_protected_bytes(pn_cache_node *root);
 
-/* The unpinned borders that were unused for longest; NULL: none. The memory of a border whose state
+/* The unpinned borders to go first; NULL: none. The memory of a border whose state
  * nobody else holds is free at once when it goes. */
 typedef struct pn_lru_victims {
     pn_cache_node *probation, *protected; /* nobody else holds their states */

@@ -12,9 +12,10 @@
 
 enum {
     SYSTEM = 300,
-    TURN = 100, /* of a user, and as much of the answer */
+    TURN = 40, /* of a user, and as much of the answer */
     N_TURN = 5,
-    MAX = SYSTEM + 2 * TURN * (N_TURN + 2),
+    N_TURN_MAX = 30,
+    MAX = SYSTEM + 2 * TURN * N_TURN_MAX,
     ONE_SHOT = 150, /* behind what it has in common with others */
     N_ONE_SHOT = 200,
     N_STATE = 24 /* that the budget has room for, with a page each */
@@ -22,16 +23,16 @@ enum {
 
 typedef struct talk {
     int32_t ids[MAX];
-    int turns[2 * N_TURN + 4]; /* where each user's turn and the assistant's header begin */
+    int turns[2 * N_TURN_MAX]; /* where each user's turn and the assistant's header begin */
     int n, n_turn;
 } talk;
 
-static rig *open_rig(const char *dir)
+static rig *open_rig(size_t n_state, const char *dir)
 {
     rig *const r = rig_small();
     rig_close_cache(r);
     const size_t one = pn_cache_min_bytes(r->model, PN_KV_F16) / PN_CACHE_MIN_STATES;
-    rig_open_cache(r, one * N_STATE, dir);
+    rig_open_cache(r, one * n_state, dir);
     return r;
 }
 
@@ -53,17 +54,25 @@ static talk new_talk(uint32_t seed, bool is_common)
     return t;
 }
 
-/* The next turn and its answer; all of its logits against a cold run. */
-static void next_turn(rig *r, talk *t)
+/* The next turn and its answer; with checks_bits all of its logits against a cold run. */
+static void turn(rig *r, talk *t, bool checks_bits)
 {
     t->turns[t->n_turn++] = t->n;
     t->turns[t->n_turn++] = t->n + TURN - 5;
     t->n += TURN;
-    rig_read(r, t->ids, t->n, t->turns, (size_t)t->n_turn);
+    if (checks_bits)
+        rig_read(r, t->ids, t->n, t->turns, (size_t)t->n_turn);
+    else
+        rig_read_on(r, t->ids, t->n, t->turns, (size_t)t->n_turn, NULL);
     t->n += TURN;
     rig_feed(r, t->ids, t->n, NULL);
     rig_end(r, t->ids);
     check_bounds(r);
+}
+
+static void next_turn(rig *r, talk *t)
+{
+    turn(r, t, true);
 }
 
 /* A call that nothing continues; with a system message of n_common tokens. */
@@ -90,7 +99,7 @@ static uint64_t n_evicted(rig *r)
  * its last message was edited. */
 static void stays(int n_common, const char *dir)
 {
-    rig *const r = open_rig(dir);
+    rig *const r = open_rig(N_STATE, dir);
     talk t = new_talk(2, n_common > 0);
     for (int i = 0; i < N_TURN; i++)
         next_turn(r, &t);
@@ -143,7 +152,7 @@ static void test_new_conversation(void **state)
         N_TALK = 8
     };
     static talk talks[N_TALK];
-    rig *const r = open_rig(NULL);
+    rig *const r = open_rig(N_STATE, NULL);
     for (uint32_t i = 0; i < N_TALK; i++) {
         talks[i] = new_talk(10 + i, false);
         for (int k = 0; k < 3; k++)
@@ -165,6 +174,26 @@ static void test_new_conversation(void **state)
     rig_free(r);
 }
 
+/* A long conversation gives up its own older states before the end of one that rests. */
+static void test_long_beside_resting(void **state)
+{
+    (void)state;
+    rig *const r = open_rig(30, NULL);
+    talk resting = new_talk(2, false), busy = new_talk(3, false);
+    for (int i = 0; i < 3; i++)
+        next_turn(r, &resting);
+    for (int i = 0; i < N_TURN_MAX - 1; i++)
+        turn(r, &busy, false);
+    assert_true(n_evicted(r) > 0);
+    int n = resting.n;
+    next_turn(r, &resting);
+    assert_int_equal(r->hit.pos, n);
+    n = busy.n;
+    next_turn(r, &busy);
+    assert_int_equal(r->hit.pos, n);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +201,7 @@ int main(void)
         cmocka_unit_test(test_one_shots_with_system),
         cmocka_unit_test(test_one_shots_with_folder),
         cmocka_unit_test(test_new_conversation),
+        cmocka_unit_test(test_long_beside_resting),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
