@@ -86,10 +86,10 @@ static bool begin_value(pn_json_text *s, uint8_t c)
     }
 }
 
-/* Where white space may stand. */
+/* Where white space may stand, but for the start. */
 static bool step_between(pn_json_text *s, uint8_t c)
 {
-    if (is_white(c))
+    if (is_white(c) && s->at != PN_JSON_AT_START)
         return count(s, s->at, PN_JSON_TEXT_WHITE);
     switch (s->at) {
     case PN_JSON_AT_START:

@@ -1,7 +1,8 @@
 /* A pushdown automaton over the bytes of one JSON object (RFC 8259), stricter than that text where
- * readers differ: strings are well-formed UTF-8 and their \u escapes whole code points; a number
- * has at most 18 digits before the point (an int64), 30 in all and 2 in its exponent (a double);
- * white space comes in runs of at most 32 bytes; objects and arrays nest at most 64 deep. */
+ * readers differ: nothing stands before or behind it; strings are well-formed UTF-8 and their \u
+ * escapes whole code points; a number has at most 18 digits before the point (an int64), 30 in all
+ * and 2 in its exponent (a double); white space comes in runs of at most 32 bytes; objects and
+ * arrays nest at most 64 deep. */
 #ifndef PN_GRAMMAR_JSON_TEXT_H
 #define PN_GRAMMAR_JSON_TEXT_H
 

@@ -166,7 +166,8 @@ static void test_json_against_jansson(void **state)
             if (kind < 2)
                 t.at[at] = odd[below(sizeof odd - 1)];
         }
-        if (memmem(t.at, (size_t)t.n, "\\u0000", 6) || strchr(" \n", t.at[t.n - 1]))
+        if (memmem(t.at, (size_t)t.n, "\\u0000", 6) || strchr(" \n", t.at[t.n - 1]) ||
+            strchr(" \n", t.at[0]))
             continue;
         json_t *const j = json_loadb(t.at, (size_t)t.n, 0, NULL);
         const bool is_good = json_is_object(j);
@@ -202,9 +203,10 @@ static void test_json_limits(void **state)
         s[5 + 2 * n] = '}';
         assert_int_equal(accepts(s, (size_t)(6 + 2 * n)), n < PN_JSON_TEXT_DEPTH);
     }
-    static const char *const good[] = { "{\"a\":1e99}", "{\"a\":-1.5E-07}", " \n{}" };
+    static const char *const good[] = { "{\"a\":1e99}", "{\"a\":-1.5E-07}", "{ }" };
     static const char *const bad[] = { "{\"a\":1e999}",
                                        "{} ",
+                                       " {}",
                                        "[]",
                                        "1",
                                        "{\"a\":\"\\ud83d\"}",
