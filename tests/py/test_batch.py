@@ -94,7 +94,7 @@ def test_killed_and_resumed_loses_nothing(tmp_path):
         f.write(b'{"custom_id": "id-5')  # as a process killed within a write leaves it
     r = pantheon(*args[1:]).ok()
     assert len(read(out)) == 60
-    assert "0 done before" not in r.err
+    assert ", 0 done before" not in r.err
     again = pantheon(*args[1:]).ok()
     assert "[0 answered, 0 refused, 60 done before]" in again.err
 

@@ -50,11 +50,15 @@ def system(server, n_prefix):
     return server.ask("/detokenize", {"tokens": ids[:n_prefix]})["content"]
 
 
-def check(rows):
-    """From the second request on: no more is computed than what is new and SLACK."""
+def check(rows, agent):
+    """From the second request on: no more is computed than what is new and SLACK. A call that the tiny model wrote
+    so badly that tags of it are text comes back as another turn than the sampled one; that answer is read again."""
+    n_odd = json.dumps(agent.history).count("<parameter=")
     for before, row in zip(rows, rows[1:]):
         new = row[2] - before[2] - before[4]
-        assert row[2] - row[3] <= new + SLACK, (before, row)
+        is_odd = row[2] - row[3] > new + SLACK
+        n_odd -= is_odd
+        assert n_odd >= 0 and row[2] - row[3] <= new + SLACK + is_odd * before[4], (before, row)
 
 
 @pytest.mark.parametrize("protocol", [Chat, Messages, Responses])
@@ -64,7 +68,7 @@ def test_ten_turns(protocol, tmp_path):
         agent = protocol(server, system(server, N_PREFIX), False, False, True)
         rows = run(agent)
         assert rows[0][2] >= N_PREFIX and rows[0][3] == 0
-        check(rows)
+        check(rows, agent)
         kept, at = list(agent.history), max(i for i, m in enumerate(agent.history) if "What does" in json.dumps(m))
         agent.history = kept[:at]  # the last question is asked in other words
         agent.say("What does Matthew 5:9 say, then?")
@@ -73,7 +77,7 @@ def test_ten_turns(protocol, tmp_path):
         agent.history = kept  # and the older branch goes on
         agent.say("Thank you.")
         row = (10, 0, *agent.answer(calls=False)[:3])
-        check([rows[-1], row])
+        check([rows[-1], row], agent)
     server = Server(*args)
     for how in ("restart", "kill"):
         again = protocol(server, "", False, False, True)

@@ -44,6 +44,7 @@ def test_health_while_loading_and_bad_model(tmp_path):
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF nonsense")
     broken = Server(model=bad, waits=False)
+    assert broken.process.wait(60) == 1
     broken.stop(rc=1)
     assert broken.lines[-1].startswith("pantheon: ") and "bad.gguf" in broken.lines[-1]
 
