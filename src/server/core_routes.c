@@ -72,5 +72,5 @@ const pn_route pn_routes_core[] = {
       .headers = page_headers, .is_open = true, .is_instant = true },
     { "POST", "/v1/chat/completions/*/stop_thinking", &pn_core_wire, .answer = post_stop_thinking,
       .is_instant = true },
-    { NULL },
+    { 0 },
 };
