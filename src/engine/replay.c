@@ -207,7 +207,8 @@ static void learn_turn(pn_replay *r, const int32_t *ids, size_t begin, size_t en
 
 static bool is_header(const pn_replay *r, const int32_t *ids, size_t n)
 {
-    return n >= r->header.len && !memcmp(ids, r->header.ptr, r->header.len * sizeof *ids);
+    const size_t len = r->header.len; /* 0: the vocabulary cannot write one */
+    return len && n >= len && !memcmp(ids, r->header.ptr, len * sizeof *ids);
 }
 
 void pn_replay_learn(pn_replay *r, const int32_t *ids, size_t n, size_t from)
