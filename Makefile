@@ -145,7 +145,7 @@ install: all
 RUN := $(if $(filter tsan,$(BUILD)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 SHORT := unit/test_base unit/test_gguf unit/test_json unit/test_chat unit/test_sampling unit/test_tokenizer \
          unit/test_rope unit/test_qwen35moe_load unit/test_model_oom unit/test_seq unit/test_cache \
-         unit/test_cache_random unit/test_http unit/test_http_life unit/test_http_guard golden/test_variants
+         unit/test_cache_random unit/test_http unit/test_http_life unit/test_http_listen unit/test_http_guard golden/test_variants
 
 # Tests link the static library, so they may call what is hidden in the shared one.
 $(O)/tests/%.o: ALL_CFLAGS += -Itests

@@ -1,5 +1,6 @@
 /* Answers in the Messages protocol: content blocks, streamed as events or whole. */
 #include "server/anthropic.h"
+#include "server/http.h"
 
 #include "base/mem.h"
 
@@ -260,22 +261,6 @@ static void ping(pn_reply *r, pn_buf *out)
 
 /* --- errors ----------------------------------------------------------------------------------- */
 
-static const char *error_type(int status)
-{
-    static const struct {
-        int status;
-        const char *type;
-    } known[] = {
-        { 401, "authentication_error" }, { 403, "permission_error" }, { 404, "not_found_error" },
-        { 413, "request_too_large" },    { 429, "rate_limit_error" }, { 503, "overloaded_error" },
-        { 504, "timeout_error" },        { 529, "overloaded_error" },
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].status == status)
-            return known[i].type;
-    return status >= 400 && status < 500 ? "invalid_request_error" : "api_error";
-}
-
 /* Claude Code shortens a conversation when it reads these very words. One token of the context is
  * the answer's. */
 static void put_message(const pn_problem *p, pn_jw *w)
@@ -297,7 +282,7 @@ static void put_problem(const pn_problem *p, pn_buf *out)
     pn_jw_begin_obj(&w, NULL);
     pn_jw_str(&w, "type", "error");
     pn_jw_begin_obj(&w, "error");
-    pn_jw_str(&w, "type", error_type(pn_problem_status(p)));
+    pn_jw_str(&w, "type", pn_http_error_type(pn_problem_status(p)));
     put_message(p, &w);
     pn_jw_end_obj(&w);
     pn_jw_end_obj(&w);

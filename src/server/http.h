@@ -137,4 +137,7 @@ void pn_http_on_drained(pn_http_call *call, size_t below, pn_http_fn *fn, void *
  * protocols both read. */
 void pn_http_error_body(int status, const char *why, pn_buf *body);
 
+/* The word for a status in Anthropic's errors: "invalid_request_error" and the like. */
+const char *pn_http_error_type(int status);
+
 #endif

@@ -20,7 +20,7 @@ void pn_conn_refuse(pn_conn *c, int status, const char *why)
     pn_conn_later(c);
 }
 
-static const char *error_type(int status)
+const char *pn_http_error_type(int status)
 {
     switch (status) {
     case 401:
@@ -42,8 +42,8 @@ static const char *error_type(int status)
 
 void pn_http_error_body(int status, const char *why, pn_buf *body)
 {
-    pn_buf_addf(body,
-                "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", error_type(status));
+    pn_buf_addf(body, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+                pn_http_error_type(status));
     pn_json_put_str(body, (pn_span){ why, strlen(why) });
     pn_buf_addf(body, ",\"param\":null,\"code\":%s}}",
                 status == 401 ? "\"invalid_api_key\"" : "null");

@@ -76,37 +76,39 @@ static pn_status show_version(pn_server *s, pn_visit *v, pn_buf *out, pn_problem
     return PN_OK;
 }
 
-static pn_status list_models(pn_server *s, pn_visit *v, pn_buf *out, pn_problem *p)
+/* {"models": [the one]} with what is said of a file, or of a model that runs. */
+static void put_models(pn_server *s, bool is_running, pn_buf *out)
 {
     pn_jw w = { .buf = out };
-    (void)v;
-    (void)p;
     pn_jw_begin_obj(&w, NULL);
     pn_jw_begin_arr(&w, "models");
     pn_jw_begin_obj(&w, NULL);
     put_entry(&w, s);
-    put_modified(&w, pn_server_engine(s)->model->info.path);
+    if (is_running) {
+        pn_jw_str(&w, "expires_at", "2318-01-01T00:00:00Z"); /* ollama's way to say: never */
+        pn_jw_int(&w, "size_vram", 0);
+        pn_jw_int(&w, "context_length", pn_server_n_ctx(s));
+    } else {
+        put_modified(&w, pn_server_engine(s)->model->info.path);
+    }
     pn_jw_end_obj(&w);
     pn_jw_end_arr(&w);
     pn_jw_end_obj(&w);
+}
+
+static pn_status list_models(pn_server *s, pn_visit *v, pn_buf *out, pn_problem *p)
+{
+    (void)v;
+    (void)p;
+    put_models(s, false, out);
     return PN_OK;
 }
 
 static pn_status list_running(pn_server *s, pn_visit *v, pn_buf *out, pn_problem *p)
 {
-    pn_jw w = { .buf = out };
     (void)v;
     (void)p;
-    pn_jw_begin_obj(&w, NULL);
-    pn_jw_begin_arr(&w, "models");
-    pn_jw_begin_obj(&w, NULL);
-    put_entry(&w, s);
-    pn_jw_str(&w, "expires_at", "2318-01-01T00:00:00Z"); /* ollama's way to say: never */
-    pn_jw_int(&w, "size_vram", 0);
-    pn_jw_int(&w, "context_length", pn_server_n_ctx(s));
-    pn_jw_end_obj(&w);
-    pn_jw_end_arr(&w);
-    pn_jw_end_obj(&w);
+    put_models(s, true, out);
     return PN_OK;
 }
 

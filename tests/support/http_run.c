@@ -270,3 +270,27 @@ int http_run_ask(http_run *r, const char *request, size_t len, double limit_s, p
     pn_buf_free(&in);
     return status;
 }
+
+const char http_run_get_health[] =
+    "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+int http_run_health(http_run *r)
+{
+    return http_run_ask(r, http_run_get_health, sizeof http_run_get_health - 1, 5, NULL);
+}
+
+void http_run_get(int fd, const char *path)
+{
+    char text[128];
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path);
+    http_run_sends(fd, text);
+}
+
+void http_run_on_log(void *ctx, int level, const char *line)
+{
+    http_run_log *const s = ctx;
+    if (level <= 1) {
+        snprintf(s->last, sizeof s->last, "%s", line);
+        s->n_warning++;
+    }
+}

@@ -42,4 +42,16 @@ int http_run_read(int fd, pn_buf *in, double limit_s, const char *until);
  * -1: nothing, and the connection is still open after limit_s. The answer is in *in, or NULL. */
 int http_run_ask(http_run *r, const char *request, size_t len, double limit_s, pn_buf *in);
 
+/* GET /health, closing: the request, and the status that it gets. */
+extern const char http_run_get_health[];
+int http_run_health(http_run *r);
+void http_run_get(int fd, const char *path); /* sends a GET; the connection stays */
+
+/* A pn_log_fn that keeps the warnings. */
+typedef struct http_run_log {
+    _Atomic int n_warning;
+    char last[512];
+} http_run_log;
+void http_run_on_log(void *ctx, int level, const char *line);
+
 #endif

@@ -1,41 +1,20 @@
-/* The HTTP layer over time: clients that leave, do not read or are too many; files that run short;
- * TLS, the unix socket, posts and the end. */
+/* The HTTP layer over time: clients that leave, do not read or are too many; files that run
+ * short. */
 
 #include "support/check.h"
 #include "support/http_run.h"
 #include "support/tmpdir.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 
 #include <dirent.h>
 #include <netinet/in.h>
-#include <openssl/ssl.h>
-#include <openssl/x509.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-static const char get_health[] =
-    "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-
-static int ask_health(http_run *r)
-{
-    return http_run_ask(r, get_health, sizeof get_health - 1, 5, NULL);
-}
-
-static void get(int fd, const char *path)
-{
-    char text[128];
-    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path);
-    http_run_sends(fd, text);
-}
 
 static int count_files(void)
 {
@@ -67,7 +46,7 @@ static void leave(http_run *r)
         const int fd = http_run_connect(r);
         const int n_before = r->n_gone;
         pn_buf in = { 0 };
-        get(fd, paths[i % 3]);
+        http_run_get(fd, paths[i % 3]);
         if (i >= 6)
             http_run_sends(fd, "GET /health HTTP/1.1\r\n");
         if (i % 3)
@@ -108,7 +87,7 @@ static void test_abort(void **state)
     http_run_start(&r, NULL);
     pn_buf in = { 0 };
     int fd = http_run_connect(&r);
-    get(fd, "/cut");
+    http_run_get(fd, "/cut");
     http_run_read(fd, &in, 5, NULL);
     assert_true(!in.len || !memmem(in.ptr, in.len, "0\r\n\r\n", 5));
     close(fd);
@@ -131,7 +110,7 @@ static void test_too_far_ahead(void **state)
     const int fd = http_run_connect(&r);
     char *const a = calloc(1, 1 << 20);
     assert_non_null(a);
-    get(fd, "/hang");
+    http_run_get(fd, "/hang");
     http_run_send(fd, a, 1 << 20);
     HTTP_RUN_UNTIL(r.n_gone == 1);
     free(a);
@@ -157,12 +136,12 @@ static void test_slow_readers(void **state)
         fds[i] = http_run_connect(&r);
         if (i) /* which would read slowly, too */
             setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-        get(fds[i], "/flood");
+        http_run_get(fds[i], "/flood");
     }
     http_run_sleep_ms(200);
     const double t = pn_now_s();
     for (int i = 0; i < 50; i++)
-        assert_int_equal(ask_health(&r), 200);
+        assert_int_equal(http_run_health(&r), 200);
     assert_true(pn_now_s() - t < 30);
     assert_true(r.n_sent < (size_t)N * (16 << 20) / 2); /* queues here and in the system are full */
     pn_buf in = { 0 };
@@ -186,7 +165,7 @@ static void test_no_file_leaks(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        get_health,
+        http_run_get_health,
         "GET /hea",
         "BAD\r\n\r\n",
         "",
@@ -196,7 +175,7 @@ static void test_no_file_leaks(void **state)
     };
     http_run r;
     http_run_start(&r, NULL);
-    ask_health(&r);
+    http_run_health(&r);
     HTTP_RUN_UNTIL(http_run_count(&r).n_conn == 0);
     const int n_before = count_files();
     for (int i = 0; i < 1000; i++) {
@@ -229,18 +208,18 @@ static void test_max_conns(void **state)
     int fds[2 * MAX];
     for (int i = 0; i < 2 * MAX; i++) /* idle ones go */
         fds[i] = http_run_connect(&r);
-    assert_int_equal(ask_health(&r), 200);
+    assert_int_equal(http_run_health(&r), 200);
     assert_true(http_run_count(&r).n_conn <= MAX);
     for (int i = 0; i < 2 * MAX; i++)
         close(fds[i]);
     HTTP_RUN_UNTIL(http_run_count(&r).n_conn == 0);
     for (int i = 0; i < MAX; i++) {
         fds[i] = http_run_connect(&r);
-        get(fds[i], "/hang");
+        http_run_get(fds[i], "/hang");
     }
     HTTP_RUN_UNTIL(http_run_count(&r).n_call == MAX);
     fds[MAX] = http_run_connect(&r);
-    http_run_sends(fds[MAX], get_health);
+    http_run_sends(fds[MAX], http_run_get_health);
     pn_buf in = { 0 };
     assert_int_equal(http_run_read(fds[MAX], &in, 0.3, NULL), 0);
     assert_int_equal(in.len, 0);
@@ -299,27 +278,13 @@ static void test_many_refused(void **state)
         fds[i] = http_run_connect(&r);
         http_run_sends(fds[i], "BAD\r\n\r\n");
     }
-    assert_int_equal(ask_health(&r), 200);
+    assert_int_equal(http_run_health(&r), 200);
     assert_true(pn_now_s() - t < 10); /* two seconds for each eight of them would be twenty */
     for (int i = 0; i < 10 * MAX; i++)
         close(fds[i]);
     HTTP_RUN_UNTIL(http_run_count(&r).n_conn == 0);
     assert_int_equal(http_run_count(&r).n_refused, 10 * MAX);
     http_run_stop(&r);
-}
-
-typedef struct said {
-    _Atomic int n_warning;
-    char last[512];
-} said;
-
-static void on_log(void *ctx, int level, const char *line)
-{
-    said *const s = ctx;
-    if (level <= 1) {
-        snprintf(s->last, sizeof s->last, "%s", line);
-        s->n_warning++;
-    }
 }
 
 static double cpu_s(void)
@@ -335,15 +300,15 @@ static void test_files_run_short(void **state)
 {
     (void)state;
     http_run r;
-    said s = { 0 };
+    http_run_log s = { 0 };
     struct rlimit before;
-    http_run_start(&r, &(pn_http_opts){ .log = on_log, .log_ctx = &s });
+    http_run_start(&r, &(pn_http_opts){ .log = http_run_on_log, .log_ctx = &s });
     const int old = http_run_connect(&r), late = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in in4 = { .sin_family = AF_INET,
                                .sin_port = htons((uint16_t)pn_http_port(r.http)),
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     pn_buf in = { 0 };
-    get(old, "/stream");
+    http_run_get(old, "/stream");
     http_run_read(old, &in, 5, "tick");
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(http_run_count(&r).max_conns,
@@ -351,7 +316,7 @@ static void test_files_run_short(void **state)
     const struct rlimit none = { 3, before.rlim_max };
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     assert_int_equal(connect(late, (struct sockaddr *)&in4, sizeof in4), 0);
-    http_run_sends(late, get_health);
+    http_run_sends(late, http_run_get_health);
     HTTP_RUN_UNTIL(s.n_warning == 1);
     const double t = cpu_s();
     in.len = 0;
@@ -431,9 +396,9 @@ static void *storm_run(void *ctx)
             storm_echo(s, fd);
             break;
         case 1: /* leaves at any time */
-            get(fd, left[dice(s, 6)]);
+            http_run_get(fd, left[dice(s, 6)]);
             if (dice(s, 2))
-                get(fd, left[dice(s, 6)]);
+                http_run_get(fd, left[dice(s, 6)]);
             if (dice(s, 2))
                 http_run_sleep_ms((int)dice(s, 20));
             if (dice(s, 2))
@@ -449,7 +414,8 @@ static void *storm_run(void *ctx)
             }
             break;
         default: /* an unfinished request */
-            http_run_send(fd, get_health, dice(s, sizeof get_health));
+            http_run_send(fd, http_run_get_health,
+                          dice(s, (unsigned)strlen(http_run_get_health) + 1));
             break;
         }
         close(fd);
@@ -489,342 +455,6 @@ static void test_storm(void **state)
     assert_int_equal(count_files(), n_before);
 }
 
-/* --- where it listens ------------------------------------------------------------------------- */
-
-/* The unix socket is its owner's alone, is found dead and replaced, is not taken from a server that
- * lives, and goes with its server; other files are left alone. */
-static void test_unix_socket(void **state)
-{
-    (void)state;
-    const char *const path = pn_tmpdir_path("socket");
-    const pn_http_opts opts = { .unix_path = path };
-    http_run r;
-    struct stat st;
-    pn_http *second = NULL;
-    pn_err err = { 0 };
-    http_run_start(&r, &opts);
-    assert_int_equal(pn_http_port(r.http), 0);
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0600);
-    pn_buf in = { 0 };
-    static const char see[] = "GET /see HTTP/1.1\r\nHost: any.example\r\nConnection: close\r\n\r\n";
-    assert_int_equal(http_run_ask(&r, see, sizeof see - 1, 5, &in), 200);
-    assert_non_null(strstr(pn_buf_cstr(&in), "GET|/see||-|unix"));
-    pn_buf_free(&in);
-    assert_int_equal(pn_http_new(&opts, &second, &err), PN_ERR_IO);
-    assert_non_null(strstr(err.msg, "another process listens there"));
-    assert_int_equal(ask_health(&r), 200);
-    http_run_stop(&r);
-    assert_int_equal(stat(path, &st), -1);
-    /* A socket whose process died. */
-    struct sockaddr_un un = { .sun_family = AF_UNIX };
-    snprintf(un.sun_path, sizeof un.sun_path, "%s", path);
-    const int dead = socket(AF_UNIX, SOCK_STREAM, 0);
-    assert_int_equal(bind(dead, (struct sockaddr *)&un, sizeof un), 0);
-    close(dead);
-    http_run_start(&r, &opts);
-    assert_int_equal(ask_health(&r), 200);
-    http_run_stop(&r);
-    /* A file that is no socket. */
-    FILE *const file = fopen(path, "w");
-    assert_non_null(file);
-    fclose(file);
-    assert_int_equal(pn_http_new(&opts, &second, &err), PN_ERR_IO);
-    assert_non_null(strstr(err.msg, "no socket"));
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(unlink(path), 0);
-}
-
-static void expect_error(const pn_http_opts *opts, const char *part)
-{
-    pn_http *http = NULL;
-    pn_err err = { 0 };
-    assert_int_not_equal(pn_http_new(opts, &http, &err), PN_OK);
-    if (!strstr(err.msg, part))
-        fail_msg("\"%s\" has no \"%s\"", err.msg, part);
-    assert_null(http);
-}
-
-/* Addresses that cannot be bound are told with their reason; a public one without a key is warned
- * of. */
-static void test_addresses(void **state)
-{
-    (void)state;
-    http_run r;
-    http_run_start(&r, NULL);
-    char taken[64];
-    snprintf(taken, sizeof taken, "127.0.0.1:%d: Address already in use", pn_http_port(r.http));
-    expect_error(&(pn_http_opts){ .port = pn_http_port(r.http) }, taken);
-    http_run_stop(&r);
-    expect_error(&(pn_http_opts){ .host = "no such host", .port = 1 }, "no such host: ");
-    expect_error(&(pn_http_opts){ .host = "192.0.2.1" }, "192.0.2.1:0: Cannot assign");
-    expect_error(&(pn_http_opts){ .port = 65536 }, "port: 65536");
-    expect_error(&(pn_http_opts){ .unix_path = "/no/such/folder/socket" }, "No such file");
-    expect_error(&(pn_http_opts){ .max_body = SIZE_MAX }, "longest body");
-    said s = { 0 };
-    http_run_start(&r, &(pn_http_opts){ .host = "0.0.0.0", .log = on_log, .log_ctx = &s });
-    assert_int_equal(s.n_warning, 1);
-    assert_non_null(strstr(s.last, "--api-key"));
-    assert_int_equal(ask_health(&r), 200);
-    http_run_stop(&r);
-    const pn_guard_opts keys = { .api_keys = "k" };
-    s.n_warning = 0;
-    http_run_start(
-        &r, &(pn_http_opts){ .host = "0.0.0.0", .guard = &keys, .log = on_log, .log_ctx = &s });
-    assert_int_equal(s.n_warning, 0);
-    http_run_stop(&r);
-}
-
-/* --- TLS -------------------------------------------------------------------------------------- */
-
-/* Writes a key and a certificate of its own. */
-static void make_certificate(const char *cert_file, const char *key_file)
-{
-    EVP_PKEY *const key = EVP_EC_gen("P-256");
-    X509 *const x = X509_new();
-    assert_non_null(key);
-    assert_non_null(x);
-    ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
-    X509_gmtime_adj(X509_getm_notBefore(x), -60);
-    X509_gmtime_adj(X509_getm_notAfter(x), 3600);
-    X509_set_pubkey(x, key);
-    X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC,
-                               (const unsigned char *)"localhost", -1, -1, 0);
-    X509_set_issuer_name(x, X509_get_subject_name(x));
-    assert_true(X509_sign(x, key, EVP_sha256()) > 0);
-    FILE *f = fopen(cert_file, "w");
-    assert_true(f && PEM_write_X509(f, x));
-    fclose(f);
-    f = fopen(key_file, "w");
-    assert_true(f && PEM_write_PrivateKey(f, key, NULL, NULL, 0, NULL, NULL));
-    fclose(f);
-    X509_free(x);
-    EVP_PKEY_free(key);
-}
-
-static SSL *tls_connect(http_run *r, SSL_CTX *ctx, int *fd)
-{
-    *fd = http_run_connect(r);
-    SSL *const ssl = SSL_new(ctx);
-    assert_non_null(ssl);
-    SSL_set_fd(ssl, *fd);
-    assert_int_equal(SSL_connect(ssl), 1);
-    return ssl;
-}
-
-static void tls_read(SSL *ssl, pn_buf *in, const char *until)
-{
-    while (!in->len || !memmem(in->ptr, in->len, until, strlen(until))) {
-        char *const to = pn_buf_extend(in, 4096);
-        const int n = SSL_read(ssl, to, 4096);
-        in->len -= 4096 - (n > 0 ? (size_t)n : 0);
-        if (n <= 0)
-            break;
-    }
-    assert_non_null(pn_buf_cstr(in));
-}
-
-static void test_tls(void **state)
-{
-    (void)state;
-    static const char echo[] = "POST /echo HTTP/1.1\r\nHost: localhost\r\n"
-                               "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-    static const char stream[] = "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    const char *const cert = pn_tmpdir_path("cert.pem");
-    const char *const key = pn_tmpdir_path("key.pem");
-    make_certificate(cert, key);
-    http_run r;
-    http_run_start(&r, &(pn_http_opts){ .cert_file = cert, .key_file = key, .header_s = 1 });
-    SSL_CTX *const ctx = SSL_CTX_new(TLS_client_method());
-    SSL_CTX_set_alpn_protos(ctx, (const unsigned char *)"\x02h2\x08http/1.1", 12);
-    int fd;
-    SSL *ssl = tls_connect(&r, ctx, &fd);
-    const unsigned char *protocol;
-    unsigned n_protocol;
-    SSL_get0_alpn_selected(ssl, &protocol, &n_protocol);
-    assert_int_equal(n_protocol, 8);
-    assert_memory_equal(protocol, "http/1.1", 8);
-    pn_buf in = { 0 };
-    for (int i = 0; i < 2; i++) { /* also on a connection that is kept */
-        in.len = 0;
-        SSL_write(ssl, echo, sizeof echo - 1);
-        tls_read(ssl, &in, "\r\n\r\nhello");
-        assert_non_null(strstr(in.ptr, "HTTP/1.1 200"));
-    }
-    in.len = 0;
-    SSL_write(ssl, "BAD\r\n\r\n", 7);
-    tls_read(ssl, &in, "}}");
-    assert_non_null(strstr(in.ptr, "HTTP/1.1 400"));
-    SSL_free(ssl);
-    close(fd);
-    ssl = tls_connect(&r, ctx, &fd);
-    in.len = 0;
-    SSL_write(ssl, stream, sizeof stream - 1);
-    tls_read(ssl, &in, "tick");
-    const double t = pn_now_s();
-    close(fd);
-    HTTP_RUN_UNTIL(r.n_gone == 1);
-    assert_true(r.gone_at - t < 0.2);
-    SSL_free(ssl);
-    /* Half a handshake times out; plain text is cut. */
-    fd = http_run_connect(&r);
-    http_run_send(fd, "\x16\x03\x01\x02\x00\x01", 6);
-    in.len = 0;
-    assert_int_equal(http_run_read(fd, &in, 3, NULL), 1);
-    close(fd);
-    fd = http_run_connect(&r);
-    http_run_sends(fd, get_health);
-    assert_int_not_equal(http_run_read(fd, &in, 3, NULL), 0);
-    assert_null(memmem(in.ptr, in.len, "HTTP", 4));
-    close(fd);
-    pn_buf_free(&in);
-    SSL_CTX_free(ctx);
-    HTTP_RUN_UNTIL(http_run_count(&r).n_conn == 0);
-    http_run_stop(&r);
-    expect_error(&(pn_http_opts){ .cert_file = cert }, "certificate and its key");
-    expect_error(&(pn_http_opts){ .cert_file = "/no/cert.pem", .key_file = key }, "/no/cert.pem: ");
-    expect_error(&(pn_http_opts){ .cert_file = key, .key_file = key }, "key.pem: no start line");
-    expect_error(&(pn_http_opts){ .cert_file = cert, .key_file = cert }, "cert.pem: ");
-    make_certificate(pn_tmpdir_path("other.pem"), key);
-    expect_error(&(pn_http_opts){ .cert_file = cert, .key_file = key }, "key values mismatch");
-}
-
-/* --- the loop --------------------------------------------------------------------------------- */
-
-enum {
-    N_POSTER = 4,
-    N_POST = 20000
-};
-
-typedef struct poster {
-    http_run *run;
-    int next; /* the loop's thread */
-    bool is_ordered;
-    pthread_t thread;
-} poster;
-
-typedef struct posted {
-    poster *p;
-    int i;
-} posted;
-
-static _Atomic int n_run;
-
-static void take_post(void *ctx)
-{
-    posted *const m = ctx;
-    m->p->is_ordered &= m->p->next == m->i;
-    m->p->next = m->i + 1;
-    n_run++;
-    pn_free(m);
-}
-
-static void *post_many(void *ctx)
-{
-    poster *const p = ctx;
-    for (int i = 0; i < N_POST; i++) {
-        posted *const m = pn_calloc(1, sizeof *m);
-        *m = (posted){ p, i };
-        if (!pn_http_post(p->run->http, take_post, m))
-            abort();
-    }
-    return NULL;
-}
-
-/* Posts of several threads run on the loop, each thread's in order, none lost. */
-static void test_posts(void **state)
-{
-    (void)state;
-    http_run r;
-    poster posters[N_POSTER];
-    http_run_start(&r, NULL);
-    n_run = 0;
-    for (int i = 0; i < N_POSTER; i++) {
-        posters[i] = (poster){ .run = &r, .is_ordered = true };
-        assert_int_equal(pthread_create(&posters[i].thread, NULL, post_many, &posters[i]), 0);
-    }
-    for (int i = 0; i < N_POSTER; i++)
-        pthread_join(posters[i].thread, NULL);
-    HTTP_RUN_UNTIL(n_run == N_POSTER * N_POST);
-    http_run_stop(&r);
-    for (int i = 0; i < N_POSTER; i++)
-        assert_true(posters[i].is_ordered);
-}
-
-static void stop_gently(void *ctx)
-{
-    pn_http_stop(ctx, 10);
-}
-
-static void finish(http_run *r)
-{
-    pthread_join(r->thread, NULL);
-    pn_http_free(r->http);
-}
-
-/* Stopping lets calls end: a late answer arrives whole, new connections and idle ones end. */
-static void test_stop(void **state)
-{
-    (void)state;
-    http_run r;
-    http_run_start(&r, NULL);
-    const int idle = http_run_connect(&r), late = http_run_connect(&r);
-    pn_buf in = { 0 };
-    get(late, "/late");
-    HTTP_RUN_UNTIL(http_run_count(&r).n_call == 1);
-    const int port = pn_http_port(r.http);
-    const double t = pn_now_s();
-    assert_true(pn_http_post(r.http, stop_gently, r.http));
-    assert_int_equal(http_run_read(idle, &in, 5, NULL), 1);
-    const int refused = socket(AF_INET, SOCK_STREAM, 0);
-    const struct sockaddr_in in4 = { .sin_family = AF_INET,
-                                     .sin_port = htons((uint16_t)port),
-                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    assert_int_equal(connect(refused, (const struct sockaddr *)&in4, sizeof in4), -1);
-    assert_int_equal(http_run_read(late, &in, 5, NULL), 1);
-    if (!strstr(pn_buf_cstr(&in), "Connection: close\r\n") || !strstr(in.ptr, "\r\n\r\nlate"))
-        fail_msg("after %g s: %s", pn_now_s() - t, in.ptr);
-    finish(&r);
-    assert_true(pn_now_s() - t < 3);
-    close(idle);
-    close(late);
-    close(refused);
-    pn_buf_free(&in);
-    assert_int_equal(r.n_gone, 0);
-}
-
-/* What is still open when the grace is over is cut, and its owner is told. */
-static void test_stop_cuts(void **state)
-{
-    (void)state;
-    http_run r;
-    http_run_start(&r, NULL);
-    const int fd = http_run_connect(&r), full = http_run_connect(&r);
-    get(fd, "/hang");
-    get(full, "/flood");
-    HTTP_RUN_UNTIL(http_run_count(&r).n_call == 2);
-    http_run_stop(&r);
-    assert_int_equal(r.n_gone, 2);
-    close(fd);
-    close(full);
-}
-
-static void on_signal(void *ctx)
-{
-    pn_http_stop(ctx, 1);
-}
-
-static void test_signal(void **state)
-{
-    (void)state;
-    http_run r;
-    http_run_start(&r, NULL);
-    assert_true(pn_http_on_signal(r.http, SIGUSR1, on_signal, r.http));
-    http_run_sleep_ms(50);
-    assert_int_equal(kill(getpid(), SIGUSR1), 0);
-    finish(&r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -833,10 +463,6 @@ int main(void)
         cmocka_unit_test(test_no_file_leaks), cmocka_unit_test(test_max_conns),
         cmocka_unit_test(test_max_bodies),    cmocka_unit_test(test_storm),
         cmocka_unit_test(test_many_refused),  cmocka_unit_test(test_files_run_short),
-        cmocka_unit_test(test_unix_socket),   cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_tls),           cmocka_unit_test(test_posts),
-        cmocka_unit_test(test_stop),          cmocka_unit_test(test_stop_cuts),
-        cmocka_unit_test(test_signal),
     };
-    return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
