@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -108,7 +109,25 @@ pn_status pn_batch_in_next(pn_batch_in *in, pn_span *text, pn_err *err)
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-/* Reads the ids of what is there; *end: behind the last whole line. */
+static const char beginning[] = "{\"custom_id\": \""; /* of each line that we write */
+
+/* Notes the id of a whole line. */
+static pn_status read_answer(pn_span line, pn_id_set *done, pn_err *err)
+{
+    pn_json *v = NULL;
+    bool is_new;
+    PN_TRY(pn_json_parse(line.ptr, line.len, "answer", &v, err));
+    const pn_json *const id = pn_json_get(v, "custom_id");
+    /* A file of requests has ids, too, but no responses. */
+    const pn_status st = id && pn_json_type_of(id) == PN_JSON_STR && pn_json_get(v, "response")
+                             ? pn_id_set_add(done, pn_json_str(id), &is_new, err)
+                             : pn_fail(err, PN_ERR_FORMAT, "no custom_id or no response");
+    pn_json_free(v);
+    return st;
+}
+
+/* Reads the ids of what is there; *end: behind the last whole line. Only what may be the beginning
+ * of an answer counts as torn: it will be cut off. */
 static pn_status read_done(pn_batch_out *out, pn_id_set *done, off_t *end, pn_err *err)
 {
     pn_batch_in lines = { .file = out->file, .name = out->name };
@@ -116,19 +135,12 @@ static pn_status read_done(pn_batch_out *out, pn_id_set *done, off_t *end, pn_er
     pn_status st;
     *end = 0;
     while ((st = pn_batch_in_next(&lines, &text, err)) == PN_OK && text.ptr) {
-        if (text.ptr[text.len - 1] != '\n')
+        const size_t n = text.len < sizeof beginning - 1 ? text.len : sizeof beginning - 1;
+        const bool is_torn = text.ptr[text.len - 1] != '\n';
+        if (is_torn && memcmp(text.ptr, beginning, n) == 0)
             break;
-        pn_json *v = NULL;
-        bool is_new;
-        const pn_json *id = NULL;
-        st = pn_json_parse(text.ptr, text.len, "answer", &v, err);
-        if (st == PN_OK) {
-            id = pn_json_get(v, "custom_id");
-            st = id && pn_json_type_of(id) == PN_JSON_STR
-                     ? pn_id_set_add(done, pn_json_str(id), &is_new, err)
-                     : pn_fail(err, PN_ERR_FORMAT, "no custom_id");
-        }
-        pn_json_free(v);
+        st = is_torn ? pn_fail(err, PN_ERR_FORMAT, "not the beginning of one either")
+                     : read_answer(text, done, err);
         if (st != PN_OK) {
             pn_err_prefix(err, "%s: line %lld is no answer of a batch: ", out->name,
                           (long long)lines.n_line);
@@ -140,8 +152,28 @@ static pn_status read_done(pn_batch_out *out, pn_id_set *done, off_t *end, pn_er
     return st;
 }
 
-pn_status pn_batch_out_open(const char *path, bool is_resumed, pn_id_set *done, pn_batch_out *out,
-                            pn_err *err)
+/* Makes an open file of answers ready to be added to. Pipes and devices are so already. */
+static pn_status go_on(pn_batch_out *out, const pn_batch_in *in, pn_id_set *done, pn_err *err)
+{
+    const int fd = fileno(out->file);
+    struct stat info, source;
+    off_t end;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return PN_OK;
+    if (fstat(fileno(in->file), &source) == 0 && source.st_dev == info.st_dev &&
+        source.st_ino == info.st_ino)
+        return pn_fail(err, PN_ERR_IO, "%s: the answers cannot go into the file of requests",
+                       out->name);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return pn_fail(err, PN_ERR_IO, "%s: another process is writing it", out->name);
+    PN_TRY(read_done(out, done, &end, err));
+    if (fseeko(out->file, end, SEEK_SET) != 0 || ftruncate(fd, end) != 0)
+        return pn_fail(err, PN_ERR_IO, "%s: %s", out->name, strerror(errno));
+    return PN_OK;
+}
+
+pn_status pn_batch_out_open(const char *path, const pn_batch_in *in, bool is_resumed,
+                            pn_id_set *done, pn_batch_out *out, pn_err *err)
 {
     *out = (pn_batch_out){ .name = path };
     const int flags = O_RDWR | O_CREAT | O_CLOEXEC | (is_resumed ? 0 : O_EXCL);
@@ -155,13 +187,7 @@ pn_status pn_batch_out_open(const char *path, bool is_resumed, pn_id_set *done, 
             close(fd);
         return pn_fail(err, PN_ERR_IO, "%s: %s", path, strerror(error));
     }
-    off_t end = 0;
-    struct stat info;
-    const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode); /* else a pipe, a device */
-    pn_status st = is_resumed && is_file ? read_done(out, done, &end, err) : PN_OK;
-    if (st == PN_OK && is_file &&
-        (fseeko(out->file, end, SEEK_SET) != 0 || ftruncate(fd, end) != 0))
-        st = pn_fail(err, PN_ERR_IO, "%s: %s", path, strerror(errno));
+    const pn_status st = go_on(out, in, done, err);
     if (st != PN_OK) {
         fclose(out->file);
         out->file = NULL;

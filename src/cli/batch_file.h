@@ -38,11 +38,13 @@ typedef struct pn_batch_out {
     const char *name;
 } pn_batch_out;
 
-/* Opens the answers' file for appending. Without is_resumed it must not exist; with it, the ids of
- * its whole lines are added to done and a torn last line is cut off.
- * Errors: PN_ERR_IO, PN_ERR_FORMAT for a line that is no answer, PN_ERR_NOMEM. */
-pn_status pn_batch_out_open(const char *path, bool is_resumed, pn_id_set *done, pn_batch_out *out,
-                            pn_err *err);
+/* Opens the answers' file for appending, for this process alone. Without is_resumed it must not
+ * exist; with it, the ids of its whole lines are added to done and a torn last answer is cut off.
+ * in: it must be another file.
+ * Errors: PN_ERR_IO, PN_ERR_FORMAT for a line that is no answer, PN_ERR_NOMEM; the file is as it
+ * was. */
+pn_status pn_batch_out_open(const char *path, const pn_batch_in *in, bool is_resumed,
+                            pn_id_set *done, pn_batch_out *out, pn_err *err);
 /* Appends a line; it is the file's when this returns. */
 pn_status pn_batch_out_put(pn_batch_out *out, pn_span line, pn_err *err);
 /* Makes sure that all is on the disk. */

@@ -102,6 +102,10 @@ static pn_status read_line(const pn_json *v, pn_span *id, pn_span *url, const pn
     PN_TRY(pn_jat_str(&at_url, url, err));
     PN_TRY(pn_jat_want(&at_body, PN_JSON_OBJ, err));
     *body = at_body.v;
+    if (!id->len)
+        return pn_fail(err, PN_ERR_FORMAT, "custom_id: is empty");
+    if (memchr(url->ptr, '\0', url->len))
+        return pn_fail(err, PN_ERR_FORMAT, "url: has a NUL in it");
     if (method.len != 4 || memcmp(method.ptr, "POST", 4) != 0)
         return pn_fail(err, PN_ERR_FORMAT, "method: expected \"POST\"");
     return PN_OK;
@@ -236,7 +240,7 @@ int pn_cmd_batch(const pn_cli_opts *opts)
     pn_model *model = NULL;
     pn_status st = pn_batch_in_open(opts->args[0], &b.in, &err);
     if (st == PN_OK)
-        st = pn_batch_out_open(opts->output, opts->resume, &b.done, &b.out, &err);
+        st = pn_batch_out_open(opts->output, &b.in, opts->resume, &b.done, &b.out, &err);
     if (st == PN_OK) {
         model = pn_cli_load_model(opts, &err);
         st = model ? run(&b, model, &engine, &err) : err.code;

@@ -297,9 +297,10 @@ static pn_status find_max(const float *l, size_t n, int32_t *at, pn_err *err)
     size_t i = 0;
     while (i < n && !(l[i] >= max)) /* -FLT_MAX itself is no candidate unless it stands there */
         i++;
-    if (is_bad || i == n)
-        return pn_fail(err, PN_ERR_NUMERIC,
-                       is_bad ? "a logit is NaN or infinite" : "no token is allowed");
+    if (is_bad)
+        return pn_fail(err, PN_ERR_NUMERIC, "a logit is NaN or infinite");
+    if (i == n)
+        return pn_fail(err, PN_ERR_ARG, "no token is allowed: bias and form together forbid all");
     *at = (int32_t)i;
     return PN_OK;
 }

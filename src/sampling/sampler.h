@@ -54,8 +54,8 @@ void pn_sampler_pause_penalties(pn_sampler *s, bool is_paused);
  * token, and so does a 0 at its bit, bit t % 32 of allowed[t / 32]; allowed may be NULL. Does not
  * accept it: the same call gives the same token again.
  *
- * Errors:  PN_ERR_NUMERIC when the logit of an allowed token is NaN or +infinity, or none is
- *          allowed.
+ * Errors:  PN_ERR_NUMERIC when the logit of an allowed token is NaN or +infinity; PN_ERR_ARG when
+ *          none is allowed.
  * Threads: samplers may run at once, each with a space of its own.
  * Cost:    two passes over logits with top_k up to 512 (0.2 ms for 248,320 on a Zen 5 core), a
  *          copy more with penalties, bias or a mask; with larger top_k or none the exponential of

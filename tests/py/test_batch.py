@@ -57,13 +57,14 @@ def test_answers_are_the_server_s(tmp_path, server):
 
 def test_bad_lines_have_answers_too(tmp_path):
     lines = [request(0), "{", "7", '{"custom_id": "a"}', request(0), request(1, "/v1/nowhere"),
-             request(2, temperature="hot"), "", {**request(3), "method": "GET"}, request(4)]
+             request(2, temperature="hot"), "", {**request(3), "method": "GET"}, request(4),
+             {**request(5), "custom_id": ""}, request(6, "/v1/chat/completions\0x")]
     out = tmp_path / "out.jsonl"
     r = pantheon("batch", write(tmp_path / "in.jsonl", lines), "-o", out, "-m", MODEL).ok()
-    assert "[2 answered, 7 refused, 0 done before]" in r.err
+    assert "[2 answered, 9 refused, 0 done before]" in r.err
     answers = [json.loads(x) for x in out.read_text().splitlines()]
     errors = [x["error"]["message"] for x in answers if x["error"]]
-    for words in ("line 2", "line 3", "line 4: url", "line 5: custom_id", "line 9: method"):
+    for words in ("line 2", "line 3", "line 4: url", "line 5: custom_id", "line 9: method", "line 11: custom_id", "line 12: url"):
         assert any(words in e for e in errors), (words, errors)
     status = {x["custom_id"]: x["response"]["status_code"] for x in answers if x["response"]}
     assert status == {"id-0": 200, "id-1": 404, "id-2": 400, "id-4": 200}
@@ -110,6 +111,14 @@ def test_files_that_are_in_the_way(tmp_path):
     pantheon("batch", source, "-o", out, "-m", MODEL).says(1, "out.jsonl", "--resume")
     pantheon("batch", source, "-o", out, "-m", MODEL, "--resume").says(1, "line 1")
     assert out.read_text() == "precious\n"
+    for precious in ('{"custom_id": "a", "url": "/x", "body": {}}\n', "notes without a line's end", '{"a": 1}'):
+        out.write_text(precious)
+        pantheon("batch", source, "-o", out, "-m", MODEL, "--resume").says(1, "line 1 is no answer")
+        assert out.read_text() == precious
+    before = source.read_bytes().rstrip()
+    source.write_bytes(before)
+    pantheon("batch", source, "-o", source, "-m", MODEL, "--resume").says(1, "in.jsonl", "file of requests")
+    assert source.read_bytes() == before
     pantheon("batch", tmp_path / "none", "-o", tmp_path / "x", "-m", MODEL).says(1, "none")
     pantheon("batch", source, "-m", MODEL).says(2, "-o")
 

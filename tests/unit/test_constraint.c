@@ -240,7 +240,7 @@ static void test_nothing_is_left(void **state)
         (pn_gen_opts){ .n_predict = 9, .constraint = c, .logit_bias = &bias, .n_logit_bias = 1 });
     while (!pn_request_is_done(r))
         pn_engine_step(t->e);
-    assert_int_equal(pn_request_result(r, &a.result, &err), PN_ERR_NUMERIC);
+    assert_int_equal(pn_request_result(r, &a.result, &err), PN_ERR_ARG);
     assert_non_null(strstr(err.msg, "no token is allowed"));
     pn_request_free(r);
     pn_constraint_free(c);
