@@ -184,9 +184,10 @@ test: setup-test
 test-all:
 	@$(MAKE) -k test-c lint $(if $(filter release,$(BUILD)),aarch64); s=$$?; $(MAKE) test-py && exit $$s
 test-c: $(TEST_RUN) $(addprefix replay-,$(FUZZ))
-# What CI runs under the sanitizers.
+# What CI runs under the sanitizers: without the slow and the many-process tests of the server.
+SLOW_PY := depend_on or kv_types or test_server.py or test_load.py or test_long_agents.py or test_batch.py or test_deploy.py
 test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
-	@$(MAKE) test-py ARGS="-k 'not (depend_on or kv_types)'"
+	@$(MAKE) test-py ARGS="-k 'not ($(SLOW_PY))'"
 
 # Programs from outside, by pytest in a venv of its own. ARGS='-k name' chooses.
 # PY_EXTRA=FILE: requirements of tests that are skipped without them.

@@ -1,5 +1,4 @@
 """The server beyond any protocol: health, routes, metrics, the log, shutting down."""
-import os
 import http.client
 import json
 import re
@@ -10,10 +9,8 @@ import time
 
 import pytest
 
-from conftest import IS_SANITIZED, MODEL
+from conftest import MODEL
 from serving import Server
-
-pytestmark = pytest.mark.skipif(IS_SANITIZED and not os.environ.get("SOAK"), reason="seconds by the clock: under sanitizers with SOAK=1")
 
 CHAT = "/v1/chat/completions"
 
