@@ -32,7 +32,8 @@ struct pn_server {
     pn_stage stage;
     double drain_until_s; /* while draining: what runs then is cut */
     pn_exchange *exchanges;
-    int n_asked; /* exchanges that were handed to the engine and are not done */
+    size_t body_bytes, max_bodies; /* of the exchanges' requests, and their limit */
+    int n_asked;                   /* exchanges that were handed to the engine and are not done */
     pn_metrics metrics;
 
     pthread_mutex_t lock;       /* all below */

@@ -53,6 +53,7 @@ static void unlink_exchange(pn_exchange *ex)
 /* On the loop's thread: takes it off the list and frees what is the wire's. */
 static void leave_loop(pn_exchange *ex)
 {
+    ex->s->body_bytes -= ex->n_body;
     unlink_exchange(ex);
     ex->reply.ask = &ex->ask; /* there may be no reply yet */
     if (ex->route->wire->free_extra)
@@ -517,14 +518,22 @@ static void post(pn_exchange *ex)
 void pn_exchange_begin(pn_server *s, const pn_route *route, pn_http_call *call, const char *rest)
 {
     pn_exchange *const ex = make(s, route, pn_http_path(call), pn_http_query(call), rest);
-    if (!ex || !pn_http_take_body(call, &ex->body)) {
-        pn_problem p = { 0 };
-        pn_fail(&p.err, PN_ERR_NOMEM, "no memory for a request");
+    pn_problem p = { 0 };
+    const size_t n_body = pn_http_body_size(call);
+    /* What is read, waits or is answered keeps its request, which may be ten times as large once it
+     * is taken apart. One always fits. */
+    const bool is_too_much = s->body_bytes && s->body_bytes + n_body > s->max_bodies;
+    if (is_too_much)
+        p.retry_s = RETRY_S;
+    if (!ex || is_too_much || !pn_http_take_body(call, &ex->body)) {
+        pn_fail(&p.err, PN_ERR_NOMEM, "no memory for a request now");
         pn_server_refuse(s, route->wire, call, &p);
         if (ex)
             pn_exchange_delete(ex);
         return;
     }
+    ex->n_body = n_body;
+    s->body_bytes += n_body;
     ex->call = call;
     pn_http_on_gone(call, on_gone, ex);
     post(ex);

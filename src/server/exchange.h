@@ -29,7 +29,8 @@ struct pn_exchange {
 
     /* Of one thread after the other. */
     char *path, *query, *rest;
-    pn_buf body; /* raw, then an instant answer */
+    pn_buf body;   /* raw, then an instant answer */
+    size_t n_body; /* bytes of the request, counted in the server's until the exchange is over */
     pn_ask ask;
     pn_problem problem;
     pn_status status;   /* of reading */

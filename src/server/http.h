@@ -103,6 +103,7 @@ bool pn_http_param(const pn_http_call *call, const char *name, pn_buf *value);
 /* Any case of the name; the first of several; NULL if it is not there. */
 const char *pn_http_header(const pn_http_call *call, const char *name);
 const char *pn_http_peer(const pn_http_call *call); /* address without port; "unix" */
+size_t pn_http_body_size(const pn_http_call *call); /* bytes; 0 once it is taken */
 pn_span pn_http_body(const pn_http_call *call);     /* {NULL, 0} if none or taken */
 /* Moves the body into *body, which is empty and the caller's: for work on another thread, during
  * which the call may go. False: memory is short. */

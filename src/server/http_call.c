@@ -148,6 +148,11 @@ pn_span pn_http_body(const pn_http_call *call)
     return (pn_span){ bytes, bytes ? len : 0 };
 }
 
+size_t pn_http_body_size(const pn_http_call *call)
+{
+    return evbuffer_get_length(evhttp_request_get_input_buffer(call->req));
+}
+
 bool pn_http_take_body(pn_http_call *call, pn_buf *body)
 {
     struct evbuffer *const in = evhttp_request_get_input_buffer(call->req);

@@ -11,7 +11,8 @@
 enum {
     QUEUE_DEFAULT = 64,
     TICK_MS = 1000,
-    CUT_S = 5 /* for what is cut at the deadline to end and its bytes to be taken */
+    MAX_BODIES = 4, /* requests of the longest size that may be held at once */
+    CUT_S = 5       /* for what is cut at the deadline to end and its bytes to be taken */
 };
 
 #define PUBLISH_S 0.2
@@ -293,6 +294,7 @@ pn_status pn_server_new(const pn_server_opts *opts, pn_server **server, pn_err *
     s->opts = *opts;
     s->opts.max_queue = opts->max_queue ? opts->max_queue : QUEUE_DEFAULT;
     s->opts.ping_s = opts->ping_s > 0 ? opts->ping_s : 10;
+    s->max_bodies = MAX_BODIES * (opts->http->max_body ? opts->http->max_body : PN_HTTP_MAX_BODY);
     s->opts.drain_s = opts->drain_s > 0 ? opts->drain_s : 30;
     pthread_mutex_init(&s->lock, NULL);
     pn_guard_opts guard = { 0 };
