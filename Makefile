@@ -184,8 +184,14 @@ test: setup-test
 test-all:
 	@$(MAKE) -k test-c lint $(if $(filter release,$(BUILD)),aarch64); s=$$?; $(MAKE) test-py && exit $$s
 test-c: $(TEST_RUN) $(addprefix replay-,$(FUZZ))
-# What CI runs under the sanitizers: without the slow and the many-process tests of the server.
-SLOW_PY := depend_on or kv_types or test_server.py or test_load.py or test_long_agents.py or test_batch.py or test_deploy.py
+# What CI runs under the sanitizers: without the slow and the many-process tests of the server, and
+# under tsan, which takes half a minute for each of them, without one file a protocol: test_load.py
+# has them all.
+SLOW_PY := depend_on or kv_types or test_server.py or test_long_agents.py or test_batch.py or test_deploy.py
+ifeq ($(BUILD),tsan)
+SLOW_PY += or test_openai.py or test_anthropic.py or test_responses.py or test_agents.py or test_native.py \
+           or test_ollama.py or test_odd_requests.py
+endif
 test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
 	@$(MAKE) test-py ARGS="-k 'not ($(SLOW_PY))'"
 
