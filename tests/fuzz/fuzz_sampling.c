@@ -74,8 +74,10 @@ static void check_pick(reader *r)
         REQUIRE(!allowed || (allowed[t / 32] >> t % 32 & 1));
         for (int i = 0; i < 2 && is_biased; i++)
             REQUIRE(t != bias[i].token || bias[i].bias != -100);
-    } else
-        REQUIRE(st == PN_ERR_NUMERIC && t == -1);
+    } else { /* no number is left, or bias and mask together leave no token */
+        REQUIRE(t == -1 && err.msg[0]);
+        REQUIRE(st == PN_ERR_NUMERIC || (st == PN_ERR_ARG && (allowed || is_biased)));
+    }
     pn_logprob chosen, top[3];
     const size_t n_top = n < 3 ? n : 3;
     if (pn_logprobs(space, l, (int32_t)(n - 1), &chosen, n_top, top, NULL) == PN_OK)
