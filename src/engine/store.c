@@ -340,6 +340,7 @@ static pn_status restore_border(const pn_store *s, pn_record *border, pn_seq *se
         pn_seq_reset(seq);
     const size_t first_page = (size_t)seq->pos / PN_KV_CHUNK;
     PN_TRY(pn_seq_reserve(seq, (int)n_tok - seq->pos, err));
+    PN_TRY(pn_seq_to_host(seq, (int)n_tok - seq->pos, err));
     PN_TRY(read_chain(s, border, first_page, seq, bad, err));
     seq->pos = (int)n_tok;
     seq->is_broken = false;

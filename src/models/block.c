@@ -59,7 +59,8 @@ static pn_status make(pn_budget *budget, size_t bytes, pn_block **block, pn_err 
         pn_budget_give(budget, pn_block_cost(bytes));
         return pn_fail(err, PN_ERR_NOMEM, "no memory for %zu bytes of a sequence", bytes);
     }
-    *made = (pn_block){ .n_ref = 1, .bytes = bytes, .budget = budget, .data = data };
+    *made =
+        (pn_block){ .n_ref = 1, .bytes = bytes, .budget = budget, .data = data, .is_zero = true };
     *block = made;
     return PN_OK;
 }
@@ -69,6 +70,61 @@ pn_status pn_block_new(pn_budget *budget, size_t bytes, pn_block **block, pn_err
     PN_TRY(pn_budget_take(budget, pn_block_cost(bytes), err));
     return make(budget, bytes, block, err);
 }
+
+/* --- twins ------------------------------------------------------------------------------------ */
+
+static void drop_twin(pn_block *block)
+{
+    if (block->home)
+        block->home->drop(block->home, block);
+}
+
+pn_status pn_block_read(pn_block *block, pn_err *err)
+{
+    switch (atomic_load_explicit(&block->newest, memory_order_acquire)) {
+    case PN_NEWEST_TWIN:
+        return block->home->fetch(block->home, block, err);
+    case PN_NEWEST_NONE:
+        return pn_fail(err, PN_ERR_IO, "the state of a sequence was lost with the GPU it was on");
+    default:
+        return PN_OK;
+    }
+}
+
+pn_status pn_block_write(pn_block *block, pn_err *err)
+{
+    PN_ASSERT(!pn_block_is_shared(block));
+    PN_TRY(pn_block_read(block, err));
+    drop_twin(block);
+    block->newest = PN_NEWEST_HOST;
+    block->is_zero = false;
+    return PN_OK;
+}
+
+void pn_block_clear(pn_block *block)
+{
+    PN_ASSERT(!pn_block_is_shared(block));
+    drop_twin(block);
+    if (!block->is_zero)
+        memset(block->data, 0, block->bytes);
+    block->newest = PN_NEWEST_HOST;
+    block->is_zero = true;
+}
+
+/* The bytes of `from` into `to`, which is new: on the device where they are, if there is room. */
+static pn_status copy_bytes(pn_block *to, pn_block *from, pn_err *err)
+{
+    const int newest = atomic_load_explicit(&from->newest, memory_order_acquire);
+    if ((newest == PN_NEWEST_TWIN || newest == PN_NEWEST_BOTH) &&
+        from->home->copy(from->home, to, from, NULL) == PN_OK)
+        return PN_OK;
+    PN_TRY(pn_block_read(from, err));
+    PN_TRY(pn_block_write(to, err));
+    memcpy(to->data, from->data, from->bytes);
+    return PN_OK;
+}
+
+/* --- references ------------------------------------------------------------------------------- */
 
 pn_block *pn_block_ref(pn_block *block)
 {
@@ -80,6 +136,7 @@ void pn_block_unref(pn_block *block)
 {
     if (!block || atomic_fetch_sub_explicit(&block->n_ref, 1, memory_order_acq_rel) != 1)
         return;
+    drop_twin(block);
     pn_pages_free(block->data, block->bytes);
     pn_budget_give(block->budget, pn_block_cost(block->bytes));
     pn_free(block);
@@ -95,8 +152,14 @@ pn_status pn_block_own(pn_block **block, pn_err *err)
             PN_TRY(evict(old->budget, cost, err));
             continue;
         }
-        PN_TRY(make(old->budget, old->bytes, block, err));
-        memcpy((*block)->data, old->data, old->bytes);
+        pn_block *made = NULL;
+        PN_TRY(make(old->budget, old->bytes, &made, err));
+        const pn_status st = copy_bytes(made, old, err);
+        if (st != PN_OK) {
+            pn_block_unref(made);
+            return st;
+        }
+        *block = made;
         pn_block_unref(old);
         break;
     }

@@ -144,6 +144,8 @@ static pn_status check_batch(pn_exec *ex, const pn_batch *batch, pn_err *err)
     }
     for (int ip = 0; ip < batch->n_part; ip++)
         PN_TRY(pn_seq_reserve(batch->parts[ip].seq, batch->parts[ip].n_tok, err));
+    for (int ip = 0; ip < batch->n_part; ip++)
+        PN_TRY(pn_seq_to_host(batch->parts[ip].seq, batch->parts[ip].n_tok, err));
     return PN_OK;
 }
 

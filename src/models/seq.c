@@ -2,8 +2,6 @@
 
 #include "base/mem.h"
 
-#include <string.h>
-
 size_t pn_seq_recurrent_bytes(const pn_seq_layout *l)
 {
     return l->n_ssm * (l->conv_floats + l->state_floats) * sizeof(float);
@@ -90,13 +88,25 @@ void pn_seq_clear(pn_seq *seq)
     *seq = (pn_seq){ 0 };
 }
 
+/* Pages whose bytes went with a GPU cannot be written in part, so none is kept then. */
+static void drop_lost_pages(pn_seq *seq)
+{
+    bool is_lost = false;
+    for (int i = 0; i < seq->n_page; i++)
+        is_lost = is_lost || pn_block_is_lost(seq->pages[i]);
+    for (int i = 0; is_lost && i < seq->n_page; i++)
+        pn_block_unref(seq->pages[i]);
+    seq->n_page = is_lost ? 0 : seq->n_page;
+}
+
 void pn_seq_reset(pn_seq *seq)
 {
+    drop_lost_pages(seq);
     if (seq->rec && pn_block_is_shared(seq->rec)) {
         pn_block_unref(seq->rec);
         set_rec(seq, NULL);
     } else if (seq->rec)
-        memset(seq->rec->data, 0, seq->rec->bytes);
+        pn_block_clear(seq->rec);
     seq->pos = 0;
     seq->is_broken = false;
 }
@@ -131,6 +141,23 @@ pn_status pn_seq_reserve(pn_seq *seq, int n_tok, pn_err *err)
         set_page(seq, i, page);
     }
     return PN_OK;
+}
+
+pn_status pn_seq_to_host(pn_seq *seq, int n_tok, pn_err *err)
+{
+    const int first = seq->pos / PN_KV_CHUNK, n_page = pn_seq_n_page(seq->pos + n_tok);
+    PN_TRY(pn_block_write(seq->rec, err));
+    for (int i = 0; i < n_page; i++)
+        PN_TRY(i < first ? pn_block_read(seq->pages[i], err) : pn_block_write(seq->pages[i], err));
+    return PN_OK;
+}
+
+bool pn_seq_is_lost(const pn_seq *seq)
+{
+    bool is_lost = seq->rec && pn_block_is_lost(seq->rec);
+    for (int i = 0; i < pn_seq_n_page(seq->pos); i++)
+        is_lost = is_lost || pn_block_is_lost(seq->pages[i]);
+    return is_lost;
 }
 
 /* --- snapshots -------------------------------------------------------------------------------- */
@@ -184,6 +211,14 @@ void pn_snapshot_free(pn_snapshot *s)
 int pn_snapshot_pos(const pn_snapshot *s)
 {
     return s->pos;
+}
+
+bool pn_snapshot_is_lost(const pn_snapshot *s)
+{
+    bool is_lost = pn_block_is_lost(s->rec);
+    for (int i = 0; i < s->n_page; i++)
+        is_lost = is_lost || pn_block_is_lost(s->pages[i]);
+    return is_lost;
 }
 
 /* The first n_page pages of a snapshot. */

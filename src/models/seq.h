@@ -79,6 +79,13 @@ void pn_seq_release(pn_seq *seq);
  * the budget, PN_ERR_NOMEM; the sequence is then unchanged but for blocks it may keep. */
 pn_status pn_seq_reserve(pn_seq *seq, int n_tok, pn_err *err);
 
+/* Before a pass on the CPU that appends n_tok tokens, which are reserved: the bytes that it reads
+ * and writes are in host memory. Errors: those of pn_block_read. */
+pn_status pn_seq_to_host(pn_seq *seq, int n_tok, pn_err *err);
+/* Whether bytes of it were lost with a GPU. */
+bool pn_seq_is_lost(const pn_seq *seq);
+bool pn_snapshot_is_lost(const pn_snapshot *snapshot);
+
 /* A second holder of the same blocks. Errors: PN_ERR_NOMEM. */
 pn_status pn_snapshot_copy(const pn_snapshot *snapshot, pn_snapshot **copy, pn_err *err);
 /* As pn_seq_rewind, with nothing but the full pages: the sequence stands at their end and has no

@@ -203,10 +203,12 @@ pn_status pn_seq_file_write(int fd, const char *name, pn_seq_head *head,
     PN_REQUIRE((size_t)snapshot->pos == head->n_tok, err);
     const size_t first = pn_seq_head_first_page(head), bytes = head->kind.page_bytes;
     for (size_t i = 0; i < n_page(head); i++) {
+        PN_TRY(pn_block_read(snapshot->pages[first + i], err));
         const uint8_t *const page = snapshot->pages[first + i]->data;
         head->sums[i] = XXH3_64bits(page, bytes);
         PN_TRY(pn_fd_write(fd, name, page, bytes, head_bytes(head) + i * bytes, err));
     }
+    PN_TRY(pn_block_read(snapshot->rec, err));
     const uint8_t *const rec = snapshot->rec->data;
     head->sums[n_page(head)] = XXH3_64bits(rec, head->kind.rec_bytes);
     PN_TRY(pn_fd_write(fd, name, rec, head->kind.rec_bytes, rec_off(head), err));
@@ -216,6 +218,7 @@ pn_status pn_seq_file_write(int fd, const char *name, pn_seq_head *head,
 pn_status pn_seq_rec_write(int fd, const char *name, const pn_seq_head *head,
                            const pn_snapshot *snapshot, pn_err *err)
 {
+    PN_TRY(pn_block_read(snapshot->rec, err));
     const uint8_t *const rec = snapshot->rec->data;
     if (XXH3_64bits(rec, head->kind.rec_bytes) != head->sums[n_page(head)])
         return pn_fail(err, PN_ERR_FORMAT, "%s: is of another state after the same tokens", name);

@@ -115,6 +115,7 @@ static pn_status read_state(int fd, const char *path, const pn_seq_head *head, p
                             pn_err *err)
 {
     PN_TRY(pn_seq_reserve(seq, (int)head->n_tok, err));
+    PN_TRY(pn_seq_to_host(seq, (int)head->n_tok, err));
     for (size_t i = 0; i < pn_seq_head_end_page(head); i++)
         PN_TRY(pn_seq_page_read(fd, path, head, i, seq->pages[i]->data, err));
     PN_TRY(pn_seq_rec_read(fd, path, head, seq->rec->data, err));

@@ -1,0 +1,186 @@
+#include "models/placement.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One way to do it, before it is written down. */
+typedef struct candidate {
+    int n_gpu, split_layer, n_cpu;
+    int last_cpu
+        [PN_GPU_MAX]; /* layers before it, of the GPU's own, have their experts on the CPU */
+    pn_gpu_share shares[PN_GPU_MAX];
+    double fill; /* of the fuller GPU, 0..1 */
+} candidate;
+
+typedef struct sums {
+    size_t dense, experts, state, page;
+} sums;
+
+static sums sum_layers(const pn_layer_bytes *layers, int from, int to)
+{
+    sums s = { 0 };
+    for (int il = from; il < to; il++) {
+        s.dense += layers[il].trunk + layers[il].shared;
+        s.experts += layers[il].experts;
+        s.state += layers[il].state;
+        s.page += layers[il].page;
+    }
+    return s;
+}
+
+/* Places layers [from, to) on GPU g. False: they do not fit; *lacking bytes then. */
+static bool place_on(const pn_placement_in *in, candidate *c, int g, int from, int to,
+                     size_t *lacking)
+{
+    const bool has_head = g == c->n_gpu - 1;
+    const sums s = sum_layers(in->layers, from, to);
+    const size_t dense = s.dense + (has_head ? in->head : 0);
+    const size_t work = from < to || has_head ? in->work[g] : 0;
+    const size_t blocks = in->n_state * s.state + in->n_page * s.page;
+    const size_t room = in->gpus[g].free_bytes;
+    size_t need = dense + work + blocks, experts = s.experts;
+    int il = from;
+    for (; il < to && (il < in->n_cpu_moe || need + experts > room); il++) {
+        experts -= in->layers[il].experts;
+        c->n_cpu++;
+    }
+    need += experts;
+    *lacking = need > room ? need - room : 0;
+    const size_t want = in->want_state * s.state + in->want_page * s.page;
+    const size_t left = *lacking ? 0 : room - need;
+    const size_t more = want > blocks ? want - blocks : 0;
+    c->last_cpu[g] = il;
+    c->shares[g] = (pn_gpu_share){ dense + experts, work, blocks + (more < left ? more : left) };
+    const double fill = room ? (double)need / (double)room : 0;
+    c->fill = fill > c->fill ? fill : c->fill;
+    return !*lacking;
+}
+
+static bool is_better(const candidate *a, const candidate *b)
+{
+    if (a->n_cpu != b->n_cpu)
+        return a->n_cpu < b->n_cpu;
+    return a->n_gpu != b->n_gpu ? a->n_gpu < b->n_gpu : a->fill < b->fill;
+}
+
+/* What is least short, for the message. */
+typedef struct shortage {
+    size_t bytes;
+    int gpu;
+} shortage;
+
+/* Tries one division; keeps it in *best if it fits and is better. */
+static void try_split(const pn_placement_in *in, int n_gpu, int split, candidate *best,
+                      shortage *least)
+{
+    candidate c = { .n_gpu = n_gpu, .split_layer = split };
+    const int first[] = { 0, split, in->n_layer };
+    bool fits = true;
+    shortage worst = { 0 };
+    for (int g = 0; g < n_gpu; g++) {
+        size_t lacking;
+        const int end = g == n_gpu - 1 ? in->n_layer : first[g + 1];
+        fits = place_on(in, &c, g, first[g], end, &lacking) && fits;
+        if (lacking > worst.bytes)
+            worst = (shortage){ lacking, g };
+    }
+    if (fits && (!best->n_gpu || is_better(&c, best)))
+        *best = c;
+    if (!fits && worst.bytes < least->bytes)
+        *least = worst;
+}
+
+static pn_status write_down(const pn_placement_in *in, const candidate *c, pn_placement *plan,
+                            pn_err *err)
+{
+    pn_place *const layers = pn_calloc((size_t)in->n_layer, sizeof *layers);
+    if (!layers)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for a plan");
+    *plan = (pn_placement){
+        .layers = layers,
+        .n_layer = in->n_layer,
+        .split_layer = c->split_layer,
+        .n_gpu = c->n_gpu,
+        .n_cpu_moe = c->n_cpu,
+    };
+    memcpy(plan->gpus, in->gpus, sizeof plan->gpus);
+    memcpy(plan->shares, c->shares, sizeof plan->shares);
+    for (int il = 0; il < in->n_layer; il++) {
+        const int8_t g = il >= c->split_layer;
+        const bool is_on_cpu = il < c->last_cpu[g];
+        layers[il] = (pn_place){ g, is_on_cpu ? PN_PLACE_CPU : g };
+        plan->cpu_bytes += is_on_cpu ? in->layers[il].experts : 0;
+    }
+    return PN_OK;
+}
+
+pn_status pn_placement_make(const pn_placement_in *in, pn_placement *plan, pn_err *err)
+{
+    PN_REQUIRE(in->n_layer >= 1 && in->n_gpu >= 1 && in->n_gpu <= PN_GPU_MAX, err);
+    const bool has_split = in->split_layer >= 0;
+    if (has_split && in->n_gpu < 2)
+        return pn_fail(err, PN_ERR_ARG, "a split at layer %d needs two GPUs", in->split_layer);
+    if (in->split_layer > in->n_layer)
+        return pn_fail(err, PN_ERR_ARG, "a split at layer %d: the model has %d", in->split_layer,
+                       in->n_layer);
+    candidate best = { 0 };
+    shortage least = { .bytes = SIZE_MAX };
+    if (!has_split && (in->n_gpu == 1 || !in->uses_all))
+        try_split(in, 1, in->n_layer, &best, &least);
+    const int first = has_split ? in->split_layer : in->n_layer > 1;
+    const int last = has_split ? in->split_layer : in->n_layer - 1;
+    for (int split = first; in->n_gpu == 2 && split <= last; split++)
+        try_split(in, 2, split, &best, &least);
+    if (!best.n_gpu)
+        return pn_fail(err, PN_ERR_LIMIT,
+                       "GPU %d (%s) has %zu MiB to use, %zu MiB more are needed even with all "
+                       "routed experts on the CPU",
+                       in->gpus[least.gpu].ordinal, in->gpus[least.gpu].name,
+                       in->gpus[least.gpu].free_bytes >> 20, (least.bytes >> 20) + 1);
+    return write_down(in, &best, plan, err);
+}
+
+void pn_placement_clear(pn_placement *plan)
+{
+    pn_free(plan->layers);
+    *plan = (pn_placement){ 0 };
+}
+
+/* --- printing --------------------------------------------------------------------------------- */
+
+static const char *place_name(const pn_placement *plan, int gpu, char out[24])
+{
+    if (gpu == PN_PLACE_CPU)
+        return "CPU";
+    snprintf(out, 24, "GPU %d", plan->gpus[gpu].ordinal);
+    return out;
+}
+
+void pn_placement_print(const pn_placement *plan, pn_buf *out)
+{
+    char range[32], on[24], experts[24];
+    pn_buf_addf(out, "%-10s %-46s %s\n", "layers", "trunk, state, router, shared expert",
+                "routed experts");
+    for (int il = 0, end; il < plan->n_layer; il = end) {
+        const pn_place p = plan->layers[il];
+        for (end = il; end < plan->n_layer && plan->layers[end].gpu == p.gpu &&
+                       plan->layers[end].experts == p.experts;)
+            end++;
+        snprintf(range, sizeof range, end - il > 1 ? "%d-%d" : "%d", il, end - 1);
+        pn_buf_addf(out, "%-10s %-46s %s\n", range, place_name(plan, p.gpu, on),
+                    place_name(plan, p.experts, experts));
+    }
+    for (int g = 0; g < plan->n_gpu; g++) {
+        const pn_gpu_share *const s = &plan->shares[g];
+        const size_t used = s->weights + s->work + s->sequences;
+        pn_buf_addf(out,
+                    "GPU %d (%s): %zu MiB weights, %zu MiB workspace, %zu MiB for sequences, "
+                    "%zu MiB left\n",
+                    plan->gpus[g].ordinal, plan->gpus[g].name, s->weights >> 20, s->work >> 20,
+                    s->sequences >> 20, (plan->gpus[g].free_bytes - used) >> 20);
+    }
+    if (plan->n_cpu_moe)
+        pn_buf_addf(out, "CPU: %zu MiB of routed experts\n", plan->cpu_bytes >> 20);
+}

@@ -1,0 +1,78 @@
+/* Where a model's weights and its sequences' states go: the plan that is made once, before anything
+ * is uploaded, from sizes alone. Whatever it decides, results have the same bits.
+ *
+ * A layer's trunk (attention or delta net, norms) and state, its router and its shared expert are
+ * on one GPU; its routed experts, most of the bytes of which a token reads few, are there too or on
+ * the CPU. With two GPUs (the dies of one card, too) the first has layers [0, split), the second
+ * the rest and the head. */
+#ifndef PN_MODELS_PLACEMENT_H
+#define PN_MODELS_PLACEMENT_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+enum {
+    PN_GPU_MAX = 2,   /* that one model is divided over */
+    PN_PLACE_CPU = -1 /* in the place of a GPU's index */
+};
+
+/* Bytes on a device of one layer. */
+typedef struct pn_layer_bytes {
+    size_t trunk, shared, experts; /* weights; shared: router and shared expert */
+    size_t state;                  /* of the recurrent block of one sequence */
+    size_t page;                   /* of one page of keys and values */
+} pn_layer_bytes;
+
+typedef struct pn_gpu_room {
+    char name[64];
+    int ordinal;       /* the driver's */
+    size_t free_bytes; /* that may be used */
+} pn_gpu_room;
+
+typedef struct pn_placement_in {
+    const pn_layer_bytes *layers; /* [n_layer] */
+    int n_layer;
+    size_t head;                  /* output_norm and output: on the last GPU */
+    size_t work[PN_GPU_MAX];      /* workspace and staging, where the GPU has any layer */
+    size_t n_state, n_page;       /* blocks of sequences that must have room at least, */
+    size_t want_state, want_page; /* and that are given room if there is any left */
+    pn_gpu_room gpus[PN_GPU_MAX];
+    int n_gpu;
+    bool uses_all;   /* all of them, even if one alone has room for everything */
+    int split_layer; /* first layer of the second GPU; -1: chosen */
+    int n_cpu_moe;   /* the routed experts of the first n layers are on the CPU; of more, if
+                        memory is short */
+} pn_placement_in;
+
+typedef struct pn_place {
+    int8_t gpu;     /* of trunk, state, router and shared expert: index into gpus */
+    int8_t experts; /* gpu or PN_PLACE_CPU */
+} pn_place;
+
+typedef struct pn_gpu_share {
+    size_t weights, work;
+    size_t sequences; /* room for their blocks */
+} pn_gpu_share;
+
+typedef struct pn_placement {
+    pn_place *layers;         /* [n_layer], owned */
+    int n_layer, split_layer; /* split_layer: n_layer with one GPU */
+    int n_gpu;                /* that are used, from the first on */
+    int n_cpu_moe;            /* layers whose routed experts are on the CPU */
+    size_t cpu_bytes;         /* of those */
+    pn_gpu_room gpus[PN_GPU_MAX];
+    pn_gpu_share shares[PN_GPU_MAX];
+} pn_placement;
+
+/* Makes the plan with the fewest routed experts on the CPU; of equal ones that with fewer GPUs,
+ * then that which fills them most evenly.
+ * Errors: PN_ERR_ARG (a split that is none), PN_ERR_LIMIT (even without routed experts the rest
+ * does not fit: says what is lacking), PN_ERR_NOMEM. */
+pn_status pn_placement_make(const pn_placement_in *in, pn_placement *plan, pn_err *err);
+void pn_placement_clear(pn_placement *plan);
+
+/* The plan as a table, one line for each run of layers that are placed alike, then one for each
+ * GPU. */
+void pn_placement_print(const pn_placement *plan, pn_buf *out);
+
+#endif
