@@ -67,7 +67,7 @@ TEST_HELP := $(patsubst %.c,$(O)/%.o,$(wildcard tests/support/*.c))
 FUZZ_SRC  := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ      := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%)
 HEADERS   := $(filter-out %.inc.h $(NOT_BUILT),$(shell find include src -name '*.h' | sort))
-ALL_C     := $(shell find include src tests -name '*.[ch]' | sort)
+ALL_C     := $(shell find include src tests -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort)
 
 # --- compile ------------------------------------------------------------------------------------
 .PHONY: all clean
@@ -182,7 +182,7 @@ test: setup-test
 	@$(MAKE) llguidance || echo "llguidance cannot be fetched: its tests are SKIPPED"
 	@$(MAKE) test-all
 test-all:
-	@$(MAKE) -k test-c lint $(if $(filter release,$(BUILD)),aarch64); s=$$?; $(MAKE) test-py && exit $$s
+	@$(MAKE) -k test-c test-cuda lint $(if $(filter release,$(BUILD)),aarch64); s=$$?; $(MAKE) test-py && exit $$s
 test-c: $(TEST_RUN) $(addprefix replay-,$(FUZZ))
 # What CI runs under the sanitizers: without the slow and the many-process tests of the server, and
 # under tsan, which takes half a minute for each of them, without one file a protocol: test_load.py
@@ -194,6 +194,41 @@ SLOW_PY += or test_openai.py or test_anthropic.py or test_responses.py or test_a
 endif
 test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
 	@$(MAKE) test-py ARGS="-k 'not ($(SLOW_PY))'"
+
+# --- CUDA without a GPU: docs/CUDA.md -----------------------------------------------------------
+# The device code as C++, one library an architecture (tests/cuda/cushim.h), checked by the compiler
+# where it can, and the tests of its kernels; the shim's fibers are x86-64 code.
+CUDA_TEST := $(if $(filter x86_64,$(ARCH)),$(patsubst tests/cuda/%.cpp,$(O)/tests/cuda/%,$(wildcard tests/cuda/test_*.cpp)))
+CUDA_HARNESS := $(addprefix $(O)/tests/cuda/,harness.o backend_shim.o)
+SHIM := $(addprefix $(O)/tests/cuda/shim-,370.so 900.so)
+CXX_ALL = -std=c++17 -Iinclude -Isrc -Itests -fPIC -fvisibility=hidden -pthread -g $(ARITH) -Wall -Wextra -Wshadow \
+          $(if $(CI),-Werror) $(FLAGS_$(BUILD))
+HAS_FMA := $(shell grep -qsw fma /proc/cpuinfo && echo -mfma)
+SHIM_FLAGS := -O2 -DPN_CUSHIM $(HAS_FMA) -fno-strict-aliasing -Wno-unknown-pragmas -fsanitize-undefined-trap-on-error \
+              -fsanitize=alignment,bounds,shift-exponent,signed-integer-overflow,integer-divide-by-zero,null
+$(O)/tests/%.o: tests/%.cpp Makefile
+	$(call say,CXX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(CXX_ALL) -MMD -MP -c $< -o $@
+$(O)/tests/cuda/kernel_names.inc: $(wildcard src/cuda/device/*.cu* src/cuda/args*.h) tests/cuda/cushim.h Makefile
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(CXX_ALL) -DPN_CUSHIM -DCUSHIM_NAMES -DPN_ARCH=900 -E -P -x c++ src/cuda/device/pantheon.cu | \
+	  grep -oE 'cushim_kernel_name +[a-z0-9_]+' | sed 's/.* \(.*\)/CUSHIM_KERNEL(\1)/' | sort -u > $@
+$(O)/tests/cuda/shim_kernels-%.o: tests/cuda/shim_kernels.cpp $(O)/tests/cuda/kernel_names.inc Makefile
+	$(call say,CXX,$@)
+	$(Q)$(CXX) $(CXX_ALL) $(SHIM_FLAGS) -DPN_ARCH=$* -I$(@D) -MMD -MP -c $< -o $@
+$(O)/tests/cuda/shim-%.so: $(O)/tests/cuda/shim_kernels-%.o $(O)/tests/cuda/cushim.o
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -shared $(FLAGS_$(BUILD)) $^ -o $@
+$(CUDA_TEST): %: %.o $(CUDA_HARNESS) $(LIB) | $(SHIM)
+	$(call say,LINK,$@)
+	$(Q)$(CXX) $(ALL_LDFLAGS) $^ $(LDLIBS) -ldl -o $@
+CUDA_RUN := $(CUDA_TEST:$(O)/tests/%=run-%)
+.PHONY: test-cuda $(CUDA_RUN)
+$(CUDA_RUN): run-%: $(O)/tests/% $(SHIM)
+	$(call run_test,$<,tests/$*)
+test-cuda: $(CUDA_RUN)
+	@tests/cuda/all_tested.sh $(O)/tests/cuda
 
 # Programs from outside, by pytest in a venv of its own. ARGS='-k name' chooses.
 # PY_EXTRA=FILE: requirements of tests that are skipped without them.
@@ -276,6 +311,7 @@ help:
 #: make run        answers a prompt with the bundled model; installs what is missing to build
 #: make test       every test, under 20 minutes on two cores; installs the test packages too
 #: make test-c     the C tests alone: make run-unit/test_gguf runs one, replay-gguf one fuzz corpus
+#: make test-cuda  the CUDA kernels on the CPU, no GPU needed: make run-cuda/test_NAME runs one, ONLY= BACKEND= choose
 #: make test-py    the programs from outside, by pytest; ARGS='-k chat' chooses
 #: make check-kernels   the kernels against scalar code: SEED= repeats, ONLY= ISA= choose, BENCH=1 times
 #: make aarch64    every level of aarch64 under qemu: kernels and logits have the same bits
@@ -288,6 +324,6 @@ help:
 #: make compdb     build/compile_commands.json for editors;   make clean removes build/
 #: BUILD=debug|asan|tsan with any of them: another build, in build/BUILD. V=1 shows whole commands.
 
--include $(LIB_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(O)/%.d) $(KERNEL_TEST_OBJ:.o=.d) $(TEST_HELP:.o=.d) \
+-include $(LIB_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(O)/%.d) $(KERNEL_TEST_OBJ:.o=.d) $(TEST_HELP:.o=.d) $(wildcard $(O)/tests/cuda/*.d) \
   $(FUZZ_SRC:%.c=$(O)/%.d) $(O)/tests/fuzz/replay.d $(LOGITS_DIGEST).d
 .SECONDARY:

@@ -1,0 +1,101 @@
+/* The shim as a backend: shim-<arch>.so beside the program, loaded apart from each other. */
+#include "cuda/backend.h"
+
+#include "cuda/cushim_run.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+namespace
+{
+class shim : public backend
+{
+  public:
+    shim(const cushim_module *module, std::string name, cushim_order order)
+        : module_(module), name_(std::move(name)), order_(order)
+    {
+    }
+    const char *name() const override
+    {
+        return name_.c_str();
+    }
+    int arch() const override
+    {
+        return module_->arch;
+    }
+    std::vector<std::string> kernels() const override
+    {
+        std::vector<std::string> all;
+        for (size_t i = 0; i < module_->n_kernel; i++)
+            all.push_back(module_->kernels[i].name);
+        return all;
+    }
+    size_t args_bytes(const char *kernel) const override
+    {
+        const cushim_kernel *const k = find(kernel);
+        return k ? k->args_bytes : 0;
+    }
+    bool launch(const char *kernel, const void *args, const unsigned grid[3],
+                const unsigned block[3], size_t smem) override
+    {
+        return module_->launch(find(kernel), grid, block, smem, args, order_);
+    }
+    std::string where() const override
+    {
+        return module_->where();
+    }
+    void add_memory(const void *, size_t) override
+    {
+    }
+    void drop_memory(const void *) override
+    {
+    }
+
+  private:
+    const cushim_kernel *find(const char *kernel) const
+    {
+        for (size_t i = 0; i < module_->n_kernel; i++)
+            if (!strcmp(module_->kernels[i].name, kernel))
+                return &module_->kernels[i];
+        return nullptr;
+    }
+    const cushim_module *module_;
+    std::string name_;
+    cushim_order order_;
+};
+
+const cushim_module *load(const char *file)
+{
+    char path[4096];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    std::string dir(path, n > 0 ? (size_t)n : 0);
+    dir.resize(dir.rfind('/') + 1);
+    void *const library = dlopen((dir + file).c_str(), RTLD_NOW | RTLD_LOCAL);
+    void *const get = library ? dlsym(library, "cushim_module_get") : nullptr;
+    if (!get) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+    return ((decltype(&cushim_module_get))get)();
+}
+} // namespace
+
+std::vector<std::unique_ptr<backend>> shim_backends(void)
+{
+    std::vector<std::unique_ptr<backend>> all;
+    const struct {
+        const char *file, *name;
+        cushim_order order;
+    } list[] = {
+        { "shim-370.so", "shim 370 up", { CUSHIM_UP, 1, false } },
+        { "shim-370.so", "shim 370 chaos", { CUSHIM_SHUFFLED, 2, true } },
+        { "shim-900.so", "shim 900 down", { CUSHIM_DOWN, 3, false } },
+        { "shim-900.so", "shim 900 chaos", { CUSHIM_SHUFFLED, 4, true } },
+    };
+    for (const auto &b : list)
+        all.emplace_back(new shim(load(b.file), b.name, b.order));
+    return all;
+}
