@@ -227,6 +227,10 @@ typedef struct pn_request_opts {
                         one step is twice the tokens */
     bool is_passing; /* starts from kept states as others do, but leaves nothing behind: no state in
                         the cache, no turn to replay. For calls that nothing will continue */
+    /* The functions that the prompt offers, a JSON array as in a chat request; ptr NULL: not known.
+     * The answer's calls are turned to JSON by their schemas before a client sends them back, so
+     * that replay knows them again. Copied; what is no such array is passed over. */
+    pn_span tools;
     pn_gen_opts gen; /* what it points to is copied, but for the constraint */
     void (*on_done)(void *ctx, pn_request *request); /* once, with gen.ctx; may be NULL */
 } pn_request_opts;

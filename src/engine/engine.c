@@ -11,7 +11,7 @@ enum {
 
 static bool learn_leaf(void *replay, const int32_t *ids, size_t n)
 {
-    pn_replay_learn(replay, ids, n, 0);
+    pn_replay_learn(replay, ids, n, 0, NULL);
     return true;
 }
 
@@ -40,7 +40,8 @@ static pn_status fill(pn_engine *e, const pn_engine_opts *opts, pn_err *err)
     e->strict_content = opts->strict_content;
     e->no_nfc = opts->no_nfc;
     const pn_replay_opts replay = { .max_bytes = REPLAY_BYTES_MAX,
-                                    .keeps_thoughts = opts->keeps_thoughts };
+                                    .keeps_thoughts = opts->keeps_thoughts,
+                                    .style = &e->style };
     PN_TRY(pn_replay_new(e->vocab, &replay, &e->replay, err));
     PN_TRY(pn_sampler_space_new((size_t)info.n_vocab, &e->space, err));
     PN_TRY(pn_grammar_new(e->vocab, (size_t)info.n_vocab, opts->llguidance, &e->grammar, err));

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "chat/turn.h"
+#include "engine/replay_view.h"
 #include "tokenizer/detok.h"
 #include "tokenizer/encode.h"
 
@@ -37,7 +38,7 @@ struct pn_replay {
     size_t n_bucket;
     turn *newest, *oldest;
     pn_replay_stats stats;
-    pn_buf text, canon; /* scratch */
+    pn_buf text, view, canon; /* scratch */
 };
 
 /* The ids that turns are found by; they begin with control tokens, which text cannot forge. */
@@ -60,7 +61,7 @@ static bool find_markers(pn_replay *r)
 pn_status pn_replay_new(const pn_vocab *vocab, const pn_replay_opts *opts, pn_replay **replay,
                         pn_err *err)
 {
-    PN_REQUIRE(vocab && opts && replay, err);
+    PN_REQUIRE(vocab && opts && opts->style && replay, err);
     pn_replay *const r = pn_calloc(1, sizeof *r);
     if (!r)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for replayed turns");
@@ -94,6 +95,7 @@ void pn_replay_free(pn_replay *r)
     pthread_mutex_destroy(&r->lock);
     pn_ids_free(&r->header);
     pn_buf_free(&r->text);
+    pn_buf_free(&r->view);
     pn_buf_free(&r->canon);
     pn_free(r->buckets);
     pn_free(r);
@@ -189,8 +191,30 @@ static void add_turn(pn_replay *r, const sums *s, const int32_t *ids, size_t n)
 
 /* --- learning --------------------------------------------------------------------------------- */
 
-/* The turn that is ids [begin, end). */
-static void learn_turn(pn_replay *r, const int32_t *ids, size_t begin, size_t end)
+/* Turn ids [begin, end), which comes back as this text. */
+static void learn_text(pn_replay *r, const int32_t *ids, size_t begin, size_t end, pn_span text)
+{
+    const pn_chat_turn t = pn_chat_turn_split(text);
+    sums s;
+    if ((t.thought.len || t.body.len) && sum_turn(r, ids, begin, &t, &s))
+        add_turn(r, &s, ids + begin, end - begin);
+}
+
+/* ... as its client may send it, where these are the tools. */
+static void learn_view(pn_replay *r, const int32_t *ids, size_t begin, size_t end,
+                       const pn_json *tools)
+{
+    r->view.len = 0;
+    r->view.failed = false; /* this one may fit again */
+    if (pn_replay_view(r->opts.style, tools, pn_buf_span(&r->text), &r->view, NULL) == PN_OK)
+        learn_text(r, ids, begin, end, pn_buf_span(&r->view));
+}
+
+/* The turn that is ids [begin, end), under every text that it may come back as: mostly one. Where
+ * the request's tools are not known, those that it names stand for them: not in all types, but it
+ * is seen what was a call. */
+static void learn_turn(pn_replay *r, const int32_t *ids, size_t begin, size_t end,
+                       const pn_json *tools)
 {
     pn_detok detok = { .vocab = r->vocab, .replace = true }; /* as JSON must spell bad bytes */
     bool ok = true;
@@ -199,10 +223,14 @@ static void learn_turn(pn_replay *r, const int32_t *ids, size_t begin, size_t en
         ok = pn_detok_push(&detok, ids[i], &r->text, NULL) == PN_OK;
     ok = ok && pn_detok_flush(&detok, &r->text, NULL) == PN_OK;
     r->text.failed = false; /* the next one may fit again */
-    const pn_chat_turn t = pn_chat_turn_split(pn_buf_span(&r->text));
-    sums s;
-    if (ok && t.is_closed && (t.thought.len || t.body.len) && sum_turn(r, ids, begin, &t, &s))
-        add_turn(r, &s, ids + begin, end - begin);
+    if (!ok || !pn_chat_turn_split(pn_buf_span(&r->text)).is_closed)
+        return; /* unfinished thoughts come back finished */
+    learn_text(r, ids, begin, end, pn_buf_span(&r->text));
+    learn_view(r, ids, begin, end, tools);
+    pn_json *named = NULL;
+    if (!tools && pn_replay_named_tools(pn_buf_span(&r->text), &named, NULL) == PN_OK && named)
+        learn_view(r, ids, begin, end, named);
+    pn_json_free(named);
 }
 
 static bool is_header(const pn_replay *r, const int32_t *ids, size_t n)
@@ -211,7 +239,7 @@ static bool is_header(const pn_replay *r, const int32_t *ids, size_t n)
     return len && n >= len && !memcmp(ids, r->header.ptr, len * sizeof *ids);
 }
 
-void pn_replay_learn(pn_replay *r, const int32_t *ids, size_t n, size_t from)
+void pn_replay_learn(pn_replay *r, const int32_t *ids, size_t n, size_t from, const pn_json *tools)
 {
     pthread_mutex_lock(&r->lock);
     for (size_t begin = 0; begin < n; begin++) {
@@ -221,7 +249,7 @@ void pn_replay_learn(pn_replay *r, const int32_t *ids, size_t n, size_t from)
         while (end < n && ids[end] != r->end_id)
             end++;
         if (end > from)
-            learn_turn(r, ids, begin, end);
+            learn_turn(r, ids, begin, end, tools);
         begin = end;
     }
     pthread_mutex_unlock(&r->lock);

@@ -2,9 +2,9 @@
  * that the model chose, so that the prompt continues the sequence that is cached, although clients
  * send text and JSON, spaced in their own way, which would often encode to other ids.
  *
- * A turn is known by the ids before it and its canonical form (chat/turn.h): ids are never taken
- * from another conversation. What is forgotten or not known is encoded as text, which is as right
- * and only costs time.
+ * A turn is known by the ids before it and its canonical form (chat/turn.h), and by that of what
+ * its client was shown of it (engine/replay_view.h): ids are never taken from another conversation.
+ * What is forgotten or not known is encoded as text, which is as right and only costs time.
  *
  * The thoughts decide: a turn is replayed when the prompt has its thoughts, or when it has none to
  * show (thinking was off, and a template that then writes an empty think block leaves it out
@@ -13,6 +13,7 @@
 #ifndef PN_ENGINE_REPLAY_H
 #define PN_ENGINE_REPLAY_H
 
+#include "chat/chat.h"
 #include "tokenizer/ids.h"
 #include "tokenizer/vocab.h"
 
@@ -21,6 +22,7 @@ typedef struct pn_replay pn_replay;
 typedef struct pn_replay_opts {
     size_t max_bytes;    /* of turns and their table; the ones unused for longest are forgotten */
     bool keeps_thoughts; /* `--replay full` */
+    const pn_chat_style *style; /* of the prompts; must outlive it */
 } pn_replay_opts;
 
 /* Ownership: *replay is the caller's; vocab must outlive it.
@@ -32,8 +34,10 @@ void pn_replay_free(pn_replay *replay);
 
 /* Remembers the assistant's turns that end behind position `from` of a sequence's ids [n]. A turn
  * ends at <|im_end|> or with the sequence; one that is still in its thoughts or empty is passed
- * over. When memory is short nothing is remembered. */
-void pn_replay_learn(pn_replay *replay, const int32_t *ids, size_t n, size_t from);
+ * over. tools: the functions that their clients' requests had, or NULL: not known. When memory is
+ * short nothing is remembered. */
+void pn_replay_learn(pn_replay *replay, const int32_t *ids, size_t n, size_t from,
+                     const pn_json *tools);
 
 /* If the turn whose text is `turn` (without header and end mark) is known behind the ids before
  * [n], appends its ids, header included and end mark not, to out, and returns true. before may be

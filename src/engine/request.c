@@ -62,6 +62,10 @@ static pn_status fill(pn_request *r, pn_engine *engine, const pn_request_opts *o
     if (n_turn)
         memcpy(r->turns.ptr, opts->gen.borders, n_turn * sizeof *opts->gen.borders);
     r->turns.len = n_turn;
+    pn_buf_add(&r->tools, opts->tools.ptr, opts->tools.len);
+    if (!pn_buf_ok(&r->tools))
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for the tools of a request");
+    r->opts.tools = (pn_span){ 0 };
     r->opts.ids = NULL;
     r->opts.gen.stop = NULL;
     r->opts.gen.borders = NULL;
@@ -115,6 +119,7 @@ void pn_request_free(pn_request *r)
     pn_ids_free(&r->turns);
     pn_answer_clear(&r->answer);
     pn_ids_free(&r->prompt);
+    pn_buf_free(&r->tools);
     pn_free(r);
 }
 
@@ -175,7 +180,11 @@ static void learn(pn_request *r, pn_finish why)
     const size_t n = held->len;
     if (why == PN_FINISH_LENGTH || why == PN_FINISH_CALLER || why == PN_FINISH_LOOP)
         pn_ids_add(held, r->next);
-    pn_replay_learn(r->engine->replay, held->ptr, held->len, r->prompt.len);
+    pn_json *tools = NULL;
+    if (r->tools.len && pn_json_parse(r->tools.ptr, r->tools.len, "tools", &tools, NULL) != PN_OK)
+        tools = NULL;
+    pn_replay_learn(r->engine->replay, held->ptr, held->len, r->prompt.len, tools);
+    pn_json_free(tools);
     held->len = n;
 }
 

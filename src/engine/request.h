@@ -22,7 +22,8 @@ struct pn_request {
     pn_phase phase;
     pn_request_opts opts; /* what it points to is copied elsewhere, the constraint apart */
     pn_ids prompt, turns; /* the prompt; where messages of it begin */
-    pn_session *session;  /* the caller's, or its own from pn_request_begin on */
+    pn_buf tools;
+    pn_session *session; /* the caller's, or its own from pn_request_begin on */
     pn_answer answer;
     atomic_bool is_cancelled, ends_thinking; /* set by any thread */
     int32_t next;                            /* token chosen, not fed yet */

@@ -191,7 +191,7 @@ pn_status pn_session_restore_fd(pn_session *s, int fd, const char *name, pn_err 
     s->has_logits = false;
     s->kept = 0;
     keep(s, PN_CACHE_TURN, NULL);
-    pn_replay_learn(s->engine->replay, ids.ptr, ids.len, 0);
+    pn_replay_learn(s->engine->replay, ids.ptr, ids.len, 0, NULL);
     return PN_OK;
 }
 

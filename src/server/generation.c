@@ -123,6 +123,9 @@ static void submit(pn_choice *c, pn_session *session)
 {
     pn_exchange *const ex = c->ex;
     pn_ask *const a = &ex->ask;
+    pn_buf tools = { 0 };
+    if (a->tools)
+        pn_json_dump_py(&tools, a->tools);
     pn_request_opts o = {
         .session = session,
         .ids = a->prompt.ids.ptr,
@@ -130,6 +133,7 @@ static void submit(pn_choice *c, pn_session *session)
         .state = { .n_ctx = ex->s->n_ctx, .kv_type = ex->s->opts.kv_type },
         .priority = a->is_background ? PRIORITY_BACKGROUND : 0,
         .is_passing = a->no_cache,
+        .tools = pn_buf_ok(&tools) ? pn_buf_span(&tools) : (pn_span){ 0 },
         .gen = a->gen,
         .on_done = on_done,
     };
@@ -145,6 +149,7 @@ static void submit(pn_choice *c, pn_session *session)
     pn_status st = PN_OK;
     if (!is_cut(ex))
         st = pn_engine_submit(ex->s->engine, &o, &request, &ex->refusal.err);
+    pn_buf_free(&tools);
     pthread_mutex_lock(&ex->lock);
     c->request = request;
     if (request && ex->is_cut) /* meanwhile */

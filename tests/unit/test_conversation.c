@@ -186,7 +186,7 @@ static void hear_long(rig *r)
     pn_test_odd_ids(r->e->vocab, r->thinks ? text : body, &ids);
     assert_true(ids.len > r->prompt.ids.len + 4 * SLACK);
     stream(r, r->s, &ids, 0);
-    pn_replay_learn(r->e->replay, ids.ptr, ids.len, r->prompt.ids.len);
+    pn_replay_learn(r->e->replay, ids.ptr, ids.len, r->prompt.ids.len, NULL);
     pn_ids_free(&ids);
     add(r, PN_CHAT_ASSISTANT, (pn_span){ body, strlen(body) }, r->thinks ? &thought : NULL);
 }
@@ -261,7 +261,7 @@ static void test_tool_call_as_json(void **state)
     ids.len = r.prompt.ids.len;
     pn_test_odd_ids(r.e->vocab, sampled, &ids);
     stream(&r, r.s, &ids, 0);
-    pn_replay_learn(r.e->replay, ids.ptr, ids.len, r.prompt.ids.len);
+    pn_replay_learn(r.e->replay, ids.ptr, ids.len, r.prompt.ids.len, NULL);
 
     const pn_range system = r.chat.msgs[0].content;
     pn_buf request = { 0 };
