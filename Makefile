@@ -66,7 +66,7 @@ TEST_SRC  := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/
 TEST_HELP := $(patsubst %.c,$(O)/%.o,$(wildcard tests/support/*.c))
 FUZZ_SRC  := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ      := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%)
-HEADERS   := $(filter-out %.inc.h $(NOT_BUILT),$(shell find include src -name '*.h' | sort))
+HEADERS   := $(filter-out %.inc.h src/cuda/device/nvrtc/% $(NOT_BUILT),$(shell find include src -name '*.h' | sort))
 ALL_C     := $(shell find include src tests -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort)
 
 # --- compile ------------------------------------------------------------------------------------

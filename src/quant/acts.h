@@ -1,5 +1,5 @@
 /* Quantised activations, the other operand of the dot products with quantised weights: one layout
- * for C and for CUDA, on the host and in device memory. Formulas: docs/NUMERICS.md, "Activations". */
+ * for C and for CUDA, on the host and in device memory. Formulas: docs/NUMERICS.md. */
 #ifndef PN_QUANT_ACTS_H
 #define PN_QUANT_ACTS_H
 

@@ -1,5 +1,5 @@
-/* The fibers and meetings of cushim.h. One block runs at a time; a thread runs until it meets others
- * or ends, then the next runnable lane of its warp, in the launch's order, goes on. */
+/* The fibers and meetings of cushim.h. One block runs at a time; a thread runs until it meets
+ * others or ends, then the next runnable lane of its warp, in the launch's order, goes on. */
 #include "cuda/cushim.h"
 
 #include "cuda/cushim_run.h"
@@ -129,7 +129,7 @@ static cushim_lane *lane_of(const cushim_warp *w, unsigned pos)
     return &lanes[(size_t)(w - warps) * 32 + w->lane_at[pos]];
 }
 
-/* Who runs next: of this warp, in its order, then of the warps that follow; NULL when nobody can. */
+/* Who runs next: of this warp, in its order, then of the warps that follow; NULL for nobody. */
 static cushim_lane *pick(bool other_warp)
 {
     const cushim_warp *const w = cushim_cur->warp;
@@ -274,7 +274,7 @@ void cushim_mma(unsigned n_row, unsigned depth, int *c, const uint32_t *a, const
         c[i] += sum[i];
 }
 
-/* --- copies to shared memory -------------------------------------------------------------------- */
+/* --- copies to shared memory ------------------------------------------------------------------ */
 
 void cushim_cp16(void *dst, const void *src)
 {

@@ -172,7 +172,7 @@ void same_bytes(const char *name, const void *got, const void *want, size_t n, s
          size, g[i * size + b], w[i * size + b], n_diff, n);
 }
 
-/* --- random numbers: splitmix64 ----------------------------------------------------------------- */
+/* --- random numbers: splitmix64 --------------------------------------------------------------- */
 
 uint64_t random_bits(void)
 {

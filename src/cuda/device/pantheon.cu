@@ -1,5 +1,5 @@
 /* All device code: one translation unit, one cubin an architecture (docs/CUDA.md). Compiled by
- * NVRTC (scripts/cuda) and, for the tests, by the host's C++ compiler through tests/cuda/cushim.h. */
+ * NVRTC (scripts/cuda) and, for the tests, by the C++ compiler through tests/cuda/cushim.h. */
 #include "cuda/device/prelude.cuh"
 
 #include "cuda/device/ceiling.cuh"
