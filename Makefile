@@ -48,7 +48,7 @@ isa_flags = $(foreach d,avx2 avxvnni avx512 dotprod i8mm,$(if $(findstring src/k
 
 # --- sources, found by folder -------------------------------------------------------------------
 LIB_SRC := $(filter-out $(NOT_BUILT),$(wildcard src/base/*.c src/gguf/*.c src/quant/*.c src/kernels/*.c \
-             src/kernels/*/*.c src/tokenizer/*.c src/chat/*.c src/sampling/*.c src/grammar/*.c src/models/*.c \
+             src/kernels/*/*.c src/cuda/*.c src/tokenizer/*.c src/chat/*.c src/sampling/*.c src/grammar/*.c src/models/*.c \
              src/engine/*.c src/tools/*.c))
 SERVER_SRC := $(wildcard src/server/*.c src/server/page/*.c)
 CLI_SRC := $(wildcard src/cli/*.c)

@@ -8,27 +8,7 @@
 
 #include "base/status.h"
 #include "quant/acts.h"
-
-/* The ids are the file format's; these are the types that can be computed with. */
-typedef enum pn_type {
-    PN_TYPE_F32 = 0,
-    PN_TYPE_F16 = 1,
-    PN_TYPE_Q4_0 = 2,
-    PN_TYPE_Q4_1 = 3,
-    PN_TYPE_Q5_0 = 6,
-    PN_TYPE_Q5_1 = 7,
-    PN_TYPE_Q8_0 = 8,
-    PN_TYPE_Q2_K = 10,
-    PN_TYPE_Q3_K = 11,
-    PN_TYPE_Q4_K = 12,
-    PN_TYPE_Q5_K = 13,
-    PN_TYPE_Q6_K = 14,
-    PN_TYPE_IQ4_NL = 20,
-    PN_TYPE_IQ4_XS = 23,
-    PN_TYPE_BF16 = 30,
-    PN_TYPE_MXFP4 = 39,
-    PN_TYPE_COUNT = 40
-} pn_type;
+#include "quant/type_ids.h"
 
 /* What the other operand of a dot product with this type must be. */
 typedef enum pn_act_kind {

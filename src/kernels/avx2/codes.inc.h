@@ -1,12 +1,12 @@
 /* The bits of every quantised block format in 256-bit registers: shared by the matrix-vector and
  * the matrix-columns kernels of the avx2 and avxvnni levels, and by nothing else.
  *
- * What a code is: kernels/codes.h. Layouts: quant/blocks.h. */
+ * What a code is: quant/codes.h. Layouts: quant/blocks.h. */
 #ifndef PN_KERNELS_AVX2_CODES_INC_H
 #define PN_KERNELS_AVX2_CODES_INC_H
 
 #include "base/arith.h"
-#include "kernels/codes.h"
+#include "quant/codes.h"
 #include "quant/quant_tables.h"
 
 #include <immintrin.h>

@@ -1,11 +1,11 @@
 /* The bits of every quantised block format in 128-bit registers, and the integer dot products of 16
  * and 32 of them: shared by the kernels of the neon, dotprod and i8mm levels, and by nothing else.
- * What a code is: kernels/codes.h. Layouts: quant/blocks.h. */
+ * What a code is: quant/codes.h. Layouts: quant/blocks.h. */
 #ifndef PN_KERNELS_NEON_CODES_INC_H
 #define PN_KERNELS_NEON_CODES_INC_H
 
 #include "base/arith.h"
-#include "kernels/codes.h"
+#include "quant/codes.h"
 #include "kernels/neon/neon.h"
 #include "quant/quant_tables.h"
 

@@ -9,7 +9,7 @@
 #ifndef PN_KERNELS_NEON_PRODUCTS_INC_H
 #define PN_KERNELS_NEON_PRODUCTS_INC_H
 
-#include "kernels/codes.h"
+#include "quant/codes.h"
 
 #include <arm_neon.h>
 

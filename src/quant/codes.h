@@ -1,11 +1,11 @@
-/* What every vector level needs to know of a quantised type: constants and the fields of a block.
+/* What vector kernels and repacking need to know of a quantised type: constants, a block's fields.
  * The type is a constant where these are expanded, so that the switches vanish.
  *
  * A code is what a dot product multiplies: unsigned and at most code_max(type), where the weight is
  * code - code_offset(type); or, where code_max is 0, the signed weight itself. Layouts:
  * quant/blocks.h. */
-#ifndef PN_KERNELS_CODES_H
-#define PN_KERNELS_CODES_H
+#ifndef PN_QUANT_CODES_H
+#define PN_QUANT_CODES_H
 
 #include "quant/blocks.h"
 #include "quant/quant.h"

@@ -1,0 +1,157 @@
+#include "cuda/matmul.h"
+
+#include "base/status.h"
+#include "cuda/layout.h"
+
+enum {
+    WARPS_PER_SM = 32, /* of the qmv kernels: enough to hide memory's latency */
+    QMV_ITER_MAX = 8,  /* activations kept in registers are paid for by then */
+    MOE_ITER = 2,      /* times that a warp of the experts' kernels takes its rows */
+    COMBINE_THREADS = 256
+};
+
+static uint32_t ceil_div(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+pn_dims pn_quantize_dims(const pn_quantize_args *a)
+{
+    const uint32_t n_group = a->n_vec * ceil_div(a->n, 256);
+    return (pn_dims){ .kernel = "pn_k_quantize",
+                      .grid = { ceil_div(n_group, PN_QMV_WARPS), 1, 1 },
+                      .block = 32 * PN_QMV_WARPS };
+}
+
+/* --- plain products --------------------------------------------------------------------------- */
+
+/* Warps that take each matrix's rows n_iter times cover all of them; more iterations where the
+ * device's warps are used up anyway. */
+static void choose_iter(pn_matmul_args *a, int n_sm)
+{
+    uint32_t n_once = 0;
+    for (uint32_t i = 0; i < a->n_mat; i++) {
+        const pn_dmat *const w = &a->mat[i].w;
+        n_once += ceil_div(w->n_row, pn_rows_at_once(w->type, w->n));
+    }
+    const uint32_t want = n_once / ((uint32_t)n_sm * WARPS_PER_SM);
+    a->n_iter = want < 1 ? 1 : want > QMV_ITER_MAX ? QMV_ITER_MAX : want;
+}
+
+pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm)
+{
+    PN_ASSERT(a->n_mat >= 1 && a->n_mat <= PN_MATMUL_MATS);
+    PN_ASSERT(n_sm > 0);
+    const bool is_gemm = a->n_tok > PN_QMV_COLS;
+    choose_iter(a, n_sm);
+    uint32_t n_block = 0;
+    for (uint32_t i = 0; i < a->n_mat; i++) {
+        const pn_dmat *const w = &a->mat[i].w;
+        a->mat[i].first = n_block;
+        const uint32_t rows = PN_QMV_WARPS * a->n_iter * pn_rows_at_once(w->type, w->n);
+        n_block += ceil_div(w->n_row, is_gemm ? PN_TILE_ROWS : rows);
+    }
+    if (is_gemm)
+        return (pn_dims){ .kernel = "pn_k_gemm",
+                          .grid = { n_block, ceil_div(a->n_tok, PN_TILE_COLS), 1 },
+                          .block = 128 };
+    return (pn_dims){ .kernel = a->n_tok == 1 ? "pn_k_qmv" : "pn_k_qmv_nx",
+                      .grid = { n_block, 1, 1 },
+                      .block = 32 * PN_QMV_WARPS };
+}
+
+/* --- experts ---------------------------------------------------------------------------------- */
+
+/* Blocks of the decode kernels that cover the rows of w; 0 where there is no such matrix. */
+static uint32_t row_blocks(const pn_dmat *w)
+{
+    if (!w->w)
+        return 0;
+    return ceil_div(w->n_row, PN_QMV_WARPS * MOE_ITER * pn_rows_at_once(w->type, w->n));
+}
+
+static uint32_t row_tiles(const pn_dmat *w)
+{
+    return w->w ? ceil_div(w->n_row, PN_TILE_ROWS) : 0;
+}
+
+/* Tiles that hold all tokens of all experts however they are spread, then those of the shared
+ * expert. */
+static uint32_t col_tiles(const pn_moe_route *r, bool has_experts, bool has_shexp)
+{
+    const uint32_t n_slot = r->n_tok * r->n_used;
+    const uint32_t n_exp = r->n_expert < n_slot ? r->n_expert : n_slot;
+    return (has_experts ? n_exp + n_slot / PN_MOE_TILE_COLS : 0) +
+           (has_shexp ? ceil_div(r->n_tok, PN_MOE_TILE_COLS) : 0);
+}
+
+pn_dims pn_moe_up_dims(const pn_moe_up_args *a)
+{
+    const uint32_t rows = max_u32(row_blocks(&a->gate), row_blocks(&a->up));
+    const uint32_t rows_s = max_u32(row_blocks(&a->gate_shexp), row_blocks(&a->up_shexp));
+    return (pn_dims){ .kernel = "pn_k_moe_up",
+                      .grid = { max_u32(rows, rows_s), a->route.n_used + 1, a->route.n_tok },
+                      .block = 32 * PN_QMV_WARPS };
+}
+
+pn_dims pn_moe_product_dims(const pn_moe_product_args *a)
+{
+    return (pn_dims){ .kernel = "pn_k_moe_product",
+                      .grid = { max_u32(row_blocks(&a->w), row_blocks(&a->w_shexp)),
+                                a->route.n_used + 1, a->route.n_tok },
+                      .block = 32 * PN_QMV_WARPS };
+}
+
+/* Bytes of the larger of an expert's and the shared one's h, quantised. */
+static uint32_t down_act_bytes(const pn_moe_down_args *a)
+{
+    const uint32_t n = max_u32(a->down.n, a->down_shexp.n);
+    return ceil_div(n, 256) * (uint32_t)max_u32(sizeof(pn_q8k), sizeof(pn_q8s));
+}
+
+bool pn_moe_down_quantizes(const pn_moe_down_args *a)
+{
+    return down_act_bytes(a) <= PN_MOE_DOWN_SMEM;
+}
+
+pn_dims pn_moe_down_dims(const pn_moe_down_args *a)
+{
+    const uint32_t bytes = down_act_bytes(a);
+    uint32_t n_warp = a->route.n_used + 1;
+    n_warp = n_warp < PN_MOE_DOWN_WARPS ? n_warp : PN_MOE_DOWN_WARPS;
+    uint32_t fit = PN_MOE_DOWN_SMEM / bytes;
+    fit = fit < 1 ? 1 : fit;
+    n_warp = n_warp < fit ? n_warp : fit;
+    return (pn_dims){ .kernel = "pn_k_moe_down",
+                      .grid = { ceil_div(a->down.n_row, PN_MOE_DOWN_ROWS), a->route.n_tok, 1 },
+                      .block = 32 * n_warp,
+                      .smem = pn_moe_down_quantizes(a) ? n_warp * bytes : 0 };
+}
+
+pn_dims pn_moe_up_grouped_dims(const pn_moe_up_args *a)
+{
+    return (pn_dims){ .kernel = "pn_k_moe_up_grouped",
+                      .grid = { max_u32(row_tiles(&a->gate), row_tiles(&a->gate_shexp)),
+                                col_tiles(&a->route, a->gate.w, a->gate_shexp.w), 1 },
+                      .block = 128 };
+}
+
+pn_dims pn_moe_product_grouped_dims(const pn_moe_product_args *a)
+{
+    return (pn_dims){ .kernel = "pn_k_moe_product_grouped",
+                      .grid = { max_u32(row_tiles(&a->w), row_tiles(&a->w_shexp)),
+                                col_tiles(&a->route, a->w.w, a->w_shexp.w), 1 },
+                      .block = 128 };
+}
+
+pn_dims pn_moe_combine_dims(const pn_moe_combine_args *a)
+{
+    return (pn_dims){ .kernel = "pn_k_moe_combine",
+                      .grid = { ceil_div(a->n_embd, COMBINE_THREADS), a->n_tok, 1 },
+                      .block = COMBINE_THREADS };
+}

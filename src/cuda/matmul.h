@@ -1,0 +1,35 @@
+/* Launches of the matrix kernels: which kernel, grid, block and shared memory follow from the
+ * arguments (args_matmul.h). No driver call here. */
+#ifndef PN_CUDA_MATMUL_H
+#define PN_CUDA_MATMUL_H
+
+#include "cuda/args_matmul.h"
+
+#include <stdbool.h>
+
+/* One launch. kernel: its name in the module, a constant. */
+typedef struct pn_dims {
+    const char *kernel;
+    uint32_t grid[3], block; /* block: threads, in x */
+    uint32_t smem;           /* bytes of dynamic shared memory */
+} pn_dims;
+
+pn_dims pn_quantize_dims(const pn_quantize_args *a);
+
+/* pn_k_qmv, pn_k_qmv_nx or pn_k_gemm by n_tok; fills in first and n_iter. n_sm: the device's
+ * multiprocessors; it chooses how work is cut, never a bit of a result. */
+pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm);
+
+/* The kernels of decode, for any n_tok: a plane of the grid a token. */
+pn_dims pn_moe_up_dims(const pn_moe_up_args *a);
+pn_dims pn_moe_product_dims(const pn_moe_product_args *a);
+pn_dims pn_moe_down_dims(const pn_moe_down_args *a);
+/* Whether pn_k_moe_down can quantise h itself: its rows fit in shared memory (n_ff <= 27,136). */
+bool pn_moe_down_quantizes(const pn_moe_down_args *a);
+/* The kernels of prefill. */
+pn_dims pn_moe_up_grouped_dims(const pn_moe_up_args *a);
+pn_dims pn_moe_product_grouped_dims(const pn_moe_product_args *a);
+
+pn_dims pn_moe_combine_dims(const pn_moe_combine_args *a);
+
+#endif
