@@ -113,7 +113,26 @@ static void let_in(pn_conn *c, const pn_http_head *head)
         pn_conn_refuse(c, verdict.status, verdict.why);
 }
 
-static void add_body(pn_conn *c, size_t n)
+/* The last n bytes of in belong to a chunked body, or follow it. */
+static void read_chunks(pn_conn *c, struct evbuffer *in, size_t n)
+{
+    struct evbuffer_iovec piece;
+    struct evbuffer_ptr at;
+    int has_more = evbuffer_ptr_set(in, &at, evbuffer_get_length(in) - n, EVBUFFER_PTR_SET);
+    for (; n && has_more == 0 && evbuffer_peek(in, -1, &at, &piece, 1) > 0; n -= piece.iov_len) {
+        const char *why;
+        const pn_span bytes = { piece.iov_base, piece.iov_len };
+        const int status = pn_http_chunks_read(&c->chunks, bytes, c->http->opts.max_body, &why);
+        if (status) {
+            pn_conn_refuse(c, status, why);
+            return;
+        }
+        has_more = evbuffer_ptr_set(in, &at, piece.iov_len, EVBUFFER_PTR_ADD);
+    }
+}
+
+/* n bytes came behind a head, the last of in. */
+static void add_body(pn_conn *c, struct evbuffer *in, size_t n)
 {
     pn_http *const h = c->http;
     c->received += n;
@@ -123,6 +142,8 @@ static void add_body(pn_conn *c, size_t n)
         pn_conn_refuse(c, 413, "the request's body is too long");
     else if (h->counts.body_bytes > h->opts.max_bodies)
         pn_conn_refuse(c, 503, "the server holds too many long requests: come again soon");
+    else if (c->is_chunked)
+        read_chunks(c, in, n);
 }
 
 /* n bytes came behind what c->head holds; evhttp sees them after this. */
@@ -158,7 +179,9 @@ static void read_head(pn_conn *c, struct evbuffer *in, size_t n)
     if (c->refusal)
         return;
     pn_conn_set_state(c, PN_CONN_BODY);
-    add_body(c, n - (n_head - len));
+    c->is_chunked = head.is_chunked;
+    c->chunks = (pn_http_chunks){ 0 };
+    add_body(c, in, n - (n_head - len));
 }
 
 static void gate(pn_conn *c, struct evbuffer *in, size_t n)
@@ -173,7 +196,7 @@ static void gate(pn_conn *c, struct evbuffer *in, size_t n)
         read_head(c, in, n);
         break;
     case PN_CONN_BODY:
-        add_body(c, n);
+        add_body(c, in, n);
         break;
     case PN_CONN_ANSWER:
     case PN_CONN_FLUSH:

@@ -266,6 +266,84 @@ static int hex(char c)
                                   : -1;
 }
 
+/* Places in a chunked body: what is expected next. */
+enum {
+    CHUNK_SIZE,
+    CHUNK_SIZE_LF,
+    CHUNK_DATA,
+    CHUNK_CR,
+    CHUNK_LF,
+    CHUNK_LAST_CR,
+    CHUNK_LAST_LF,
+    CHUNK_END
+};
+
+/* A digit of a chunk's size, or the CR behind them. */
+static int read_chunk_size(pn_http_chunks *c, char byte, uint64_t max_body, const char **why)
+{
+    const int digit = hex(byte), max_digits = 16;
+    if (digit < 0 && (byte != '\r' || !c->n_digit))
+        return fail(why, 400, "a chunk's size is not a number");
+    if (digit < 0) {
+        c->place = CHUNK_SIZE_LF;
+        return 0;
+    }
+    if (++c->n_digit > max_digits)
+        return fail(why, 400, "a chunk's size has more than 16 digits");
+    if (c->left > (max_body - c->total) >> 4)
+        return fail(why, 413, "the request's body is too long");
+    c->left = c->left << 4 | (unsigned)digit;
+    if (c->left > max_body - c->total)
+        return fail(why, 413, "the request's body is too long");
+    return 0;
+}
+
+static int expect_byte(pn_http_chunks *c, char byte, char expected, int next, const char **why)
+{
+    c->place = next;
+    return byte == expected ? 0 : fail(why, 400, "a chunk does not end with CR LF");
+}
+
+static int read_chunk_byte(pn_http_chunks *c, char byte, uint64_t max_body, const char **why)
+{
+    switch (c->place) {
+    case CHUNK_SIZE:
+        return read_chunk_size(c, byte, max_body, why);
+    case CHUNK_SIZE_LF:
+        return expect_byte(c, byte, '\n', c->left ? CHUNK_DATA : CHUNK_LAST_CR, why);
+    case CHUNK_CR:
+        return expect_byte(c, byte, '\r', CHUNK_LF, why);
+    case CHUNK_LF:
+        c->n_digit = 0;
+        return expect_byte(c, byte, '\n', CHUNK_SIZE, why);
+    case CHUNK_LAST_CR:
+        if (byte != '\r')
+            return fail(why, 400, "fields behind the last chunk are not taken");
+        c->place = CHUNK_LAST_LF;
+        return 0;
+    default:
+        return expect_byte(c, byte, '\n', CHUNK_END, why);
+    }
+}
+
+int pn_http_chunks_read(pn_http_chunks *c, pn_span bytes, uint64_t max_body, const char **why)
+{
+    int status = 0;
+    for (size_t i = 0; !status && i < bytes.len && c->place != CHUNK_END;) {
+        if (c->place != CHUNK_DATA) {
+            status = read_chunk_byte(c, bytes.ptr[i++], max_body, why);
+            continue;
+        }
+        const size_t n = c->left < bytes.len - i ? (size_t)c->left : bytes.len - i;
+        i += n;
+        c->left -= n;
+        c->total += n;
+        if (!c->left)
+            c->place = CHUNK_CR;
+    }
+    return status;
+}
+
 /* Appends the well-formed code points of s as they are, other bytes as escapes. */
 static void add_decoded(pn_span s, pn_buf *out)
 {

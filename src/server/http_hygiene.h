@@ -29,6 +29,17 @@ int pn_http_head_so_far(pn_span bytes, const char **why);
 /* head: as pn_http_head_len gave it. max_body: of Content-Length. */
 void pn_http_head_read(pn_span head, uint64_t max_body, pn_http_head *out);
 
+/* How far the reading of a chunked body is; zero: at its begin. */
+typedef struct pn_http_chunks {
+    uint64_t left, total; /* bytes of the chunk that is read; of all so far */
+    int place, n_digit;
+} pn_http_chunks;
+
+/* Reads on in a chunked body, as strictly as a head: a size is hexadecimal digits and no more,
+ * CR LF ends each line and each chunk, nothing is between the last chunk and the end. What follows
+ * the end is passed over. max_body: of all chunks. 0, or a status and why as above. */
+int pn_http_chunks_read(pn_http_chunks *c, pn_span bytes, uint64_t max_body, const char **why);
+
 /* s without the bytes of set at its ends. */
 pn_span pn_http_trim(pn_span s, const char *set);
 

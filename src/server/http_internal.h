@@ -64,11 +64,13 @@ struct pn_conn {
     size_t received;        /* of the body; in ANSWER: ahead of the answer */
     size_t held;            /* its share of http->counts.body_bytes */
     pn_buf head;            /* up to its end */
+    pn_http_chunks chunks;  /* how far a chunked body is read */
     char *path, *query;     /* of the request whose head is read; owned */
     char *cors_origin;      /* to be allowed by the answer, or NULL; owned */
     char *ask_headers;      /* of a preflight; owned */
     bool is_preflight, asks_private, had_request;
-    int refusal; /* status; 0: none */
+    bool is_chunked; /* the body */
+    int refusal;     /* status; 0: none */
     const char *why;
     bool saw_end;       /* in REFUSE: the client sends no more */
     pn_http_call *call; /* in ANSWER */

@@ -240,6 +240,8 @@ typedef struct bad {
     size_t len; /* 0: strlen */
 } bad;
 
+#define CHUNKED POST "Transfer-Encoding: chunked\r\n\r\n"
+
 static const bad refused[] = {
     { "length negative", POST "Content-Length: -5\r\n\r\n{}", 400, 0 },
     { "length with a sign", POST "Content-Length: +2\r\n\r\n{}", 400, 0 },
@@ -262,8 +264,26 @@ static const bad refused[] = {
     { "identity", POST "Transfer-Encoding: identity\r\n\r\n", 400, 0 },
     { "chunks in 1.0", "POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
       0 },
-    { "bad chunk size", POST "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400, 0 },
-    { "chunk size of -1", POST "Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "bad chunk size", CHUNKED "zz\r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "chunk size of -1", CHUNKED "-1\r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "chunk size of +2", CHUNKED "+2\r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "chunk size of 0x2", CHUNKED "0x2\r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "a space before a chunk's size", CHUNKED " 2\r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "a space behind it", CHUNKED "2 \r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "NUL behind it", CHUNKED "2\0\r\n{}\r\n0\r\n\r\n", 400,
+      sizeof CHUNKED "2\0\r\n{}\r\n0\r\n\r\n" - 1 },
+    { "an extension of a chunk", CHUNKED "2;a=b\r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "17 digits", CHUNKED "00000000000000002\r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "no chunk size", CHUNKED "\r\n2\r\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "a chunk longer than its size", CHUNKED "2\r\n{}}\r\n0\r\n\r\n", 400, 0 },
+    { "no line's end behind a chunk", CHUNKED "2\r\n{}0\r\n\r\n", 400, 0 },
+    { "bare LF behind a chunk's size", CHUNKED "2\n{}\r\n0\r\n\r\n", 400, 0 },
+    { "bare LF behind a chunk", CHUNKED "2\r\n{}\n0\r\n\r\n", 400, 0 },
+    { "a field behind the last chunk", CHUNKED "2\r\n{}\r\n0\r\nHost: evil.example\r\n\r\n", 400,
+      0 },
+    { "a chunk over the limit", CHUNKED "100001\r\n", 413, 0 },
+    { "chunks over the limit", CHUNKED "1\r\n{\r\n100000\r\n", 413, 0 },
+    { "a chunk of 2^64-16", CHUNKED "fffffffffffffff0\r\n", 413, 0 },
     { "HEAD with a body",
       "HEAD /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", 400, 0 },
     { "garbage", "\x01\x02garbage\r\n\r\n", 400, 0 },
