@@ -199,7 +199,7 @@ test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
 # The device code as C++, one library an architecture (tests/cuda/cushim.h), checked by the compiler
 # where it can, and the tests of its kernels; the shim's fibers are x86-64 code.
 CUDA_TEST := $(if $(filter x86_64,$(ARCH)),$(patsubst tests/cuda/%.cpp,$(O)/tests/cuda/%,$(wildcard tests/cuda/test_*.cpp)))
-CUDA_HARNESS := $(addprefix $(O)/tests/cuda/,harness.o backend_shim.o)
+CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backend_shim.o kernels/harness.o kernels/qmv_data.o)
 SHIM := $(addprefix $(O)/tests/cuda/shim-,370.so 900.so)
 CXX_ALL = -std=c++17 -Iinclude -Isrc -Itests -fPIC -fvisibility=hidden -pthread -g $(ARITH) -Wall -Wextra -Wshadow \
           $(if $(CI),-Werror) $(FLAGS_$(BUILD))

@@ -1,8 +1,8 @@
 /* Arguments of the kernels of matrix products (device/): quantisation of activations, matrix times
  * columns, experts. Conventions: args.h. Grids: matmul.h fills them in from these structs.
  *
- * A slot is one (token, rank) pair of the chosen experts: token * n_used + rank in decode; its place
- * in the order grouped by expert where `place` is given. */
+ * A slot is one (token, rank) pair of the chosen experts: token * n_used + rank in decode; its
+ * place in the order grouped by expert where `place` is given. */
 #ifndef PN_CUDA_ARGS_MATMUL_H
 #define PN_CUDA_ARGS_MATMUL_H
 
@@ -39,7 +39,8 @@ typedef struct pn_dacts {
 } pn_dacts;
 
 /* pn_k_quantize: vectors into the forms that are not NULL, as quantize_q8k and quantize_q8s of the
- * kernel table do. n a multiple of 256 where q8k is wanted, of 32 for q8s. A warp a group of 256. */
+ * kernel table do. n a multiple of 256 where q8k is wanted, of 32 for q8s. A warp a group of
+ * 256. */
 typedef struct pn_quantize_args {
     const float *x; /* [n_vec][n], 16-byte aligned */
     pn_q8k *q8k;    /* [n_vec][n / 256] */
@@ -103,7 +104,7 @@ typedef struct pn_moe_product_args {
 
 /* pn_k_moe_down, decode: x[it] += sum over ranks of top_w * down_e . h, from +0 in rank order, the
  * shared expert times sgate last. All experts are on this device. Where h or h_shexp lack the form
- * that the weights ask for, the kernel quantises h.f32 and h_shexp.f32 itself, with the same bits. */
+ * that the weights ask for, the kernel quantises h.f32 and h_shexp.f32 itself: the same bits. */
 typedef struct pn_moe_down_args {
     pn_moe_route route;
     pn_dmat down, down_shexp; /* [n_ff_exp] -> [n_embd], [n_ff_shexp] -> [n_embd] */

@@ -1,9 +1,9 @@
 /* How a matrix lies in device memory: for fc_repack_weight, which writes it, and the kernels, which
  * read it.
  *
- * Quantised types. A row is cut into units of 64 weights, each the work of one lane; the last one is
- * filled up with weights of 0. A matrix is four planes one after the other, so that lanes side by
- * side read bytes side by side, 16 at a time where there are as many:
+ * Quantised types. A row is cut into units of 64 weights, each the work of one lane; the last one
+ * is filled up with weights of 0. A matrix is four planes one after the other, so that lanes side
+ * by side read bytes side by side, 16 at a time where there are as many:
  *
  *     codes  [n_row][code_bytes / 16][n_unit][16]
  *     high   [n_row][n_unit][high_bytes]
@@ -19,8 +19,8 @@
  * Scales of a unit, bytes:
  *     Q2_K     scale lo, minimum hi, of each 16    Q3_K Q6_K   signed, of each 16
  *     Q4_K Q5_K  two scales, two minima, of each 32    IQ4_XS   signed, of each 32
- * d: as in the file, per superblock or per block of 32: f16 d, then f16 dmin or m where the type has
- * one; MXFP4: the E8M0 byte. Blocks that fill up a row have d = -0, m = -0, which add nothing.
+ * d: as in the file, per superblock or per block of 32: f16 d, then f16 dmin or m where the type
+ * has one; MXFP4: the E8M0 byte. Blocks that fill up a row have d = -0, m = -0, which add nothing.
  *
  * F32 F16 BF16. Chunks of 32 lanes of 16 bytes: [n_row][n_chunk][32][e], e = 4 or 8 values, where
  * value j of lane l is weight 32 (e chunk + j) + l of the row; the last chunk is filled with 0. */
@@ -108,8 +108,8 @@ PN_FN pn_planes pn_planes_of(uint32_t type, uint32_t n, uint32_t n_row)
     return p;
 }
 
-/* Rows of a quantised type that a warp multiplies side by side: four lanes have a row's 256 weights,
- * a warp up to 8 such groups of one row, or fewer of several rows. 1 for float types. */
+/* Rows of a quantised type that a warp multiplies side by side: four lanes have 256 weights of a
+ * row, a warp up to 8 such groups of one row, or fewer of several rows. 1 for float types. */
 PN_FN uint32_t pn_groups_at_once(uint32_t n)
 {
     const uint32_t n_group = (n + 255) / 256;

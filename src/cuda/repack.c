@@ -21,7 +21,7 @@ static void invert(const int8_t *table, uint8_t *index)
         index[(uint8_t)table[i]] = (uint8_t)i;
 }
 
-/* What turns an unpacked weight q into its code: index[q], or q + offset where there is no table. */
+/* What makes an unpacked weight q its code: index[q], or q + offset where there is no table. */
 typedef struct coder {
     bool has_table;
     int offset;

@@ -1,9 +1,9 @@
 /* Exact integer dot products of signed bytes, and the activations that units are multiplied by.
  *
  * One operand is expanded once and used many times, the other stays packed. Where dp4a exists
- * expanding is nothing. Elsewhere (Kepler, Maxwell, P100) an integer multiply-add runs at a sixth of
- * a float one, so bytes become floats: a byte set into the mantissa of 2^23 or 2^15, less what it
- * then is too much, all exact. A sum of 32 products is below 2^19 < 2^24: exact, too. */
+ * expanding is nothing. Elsewhere (Kepler, Maxwell, P100) an integer multiply-add runs at a sixth
+ * of a float one, so bytes become floats: a byte set into the mantissa of 2^23 or 2^15, less what
+ * it then is too much, all exact. A sum of 32 products is at most 2^19 < 2^24: exact, too. */
 #ifndef PN_CUDA_DEVICE_DOT_CUH
 #define PN_CUDA_DEVICE_DOT_CUH
 
@@ -93,8 +93,7 @@ template <class W, bool IS_SHARED> PN_FN float pn_act_d(const uint8_t *group)
 /* The r-th 64 of a group. */
 template <class W, bool IS_SHARED> PN_FN void pn_load_act(pn_act64 &a, const uint8_t *group, int r)
 {
-    const int8_t *const bytes =
-        W::is_k ? ((const pn_q8k *)group)->q : ((const pn_q8s *)group)->q;
+    const int8_t *const bytes = W::is_k ? ((const pn_q8k *)group)->q : ((const pn_q8s *)group)->q;
     const uint4 *const q = (const uint4 *)(bytes + 64 * r);
 #pragma unroll
     for (int i = 0; i < 4; i++) {

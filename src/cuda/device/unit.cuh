@@ -12,18 +12,13 @@
 
 /* A type's constants. */
 template <int TYPE> struct pn_wtype;
-#define PN_WTYPE(id, code, high, scale, d, per_d, min_, scale16)                                   \
-    template <> struct pn_wtype<id> {                                                              \
-        enum {                                                                                     \
-            type = id,                                                                             \
-            pieces = code / 16, /* of 16 bytes of codes */                                         \
-            high_bytes = high,                                                                     \
-            scale_bytes = scale,                                                                   \
-            d_bytes = d,                                                                           \
-            is_k = per_d == 4, /* superblocks of 256, else blocks of 32 */                         \
-            has_min = min_,                                                                        \
-            has_scale16 = scale16 /* the product's integer scales change every 16 */               \
-        };                                                                                         \
+#define PN_WTYPE(id, code, high, scale, d, per_d, min_, scale16)                             \
+    template <> struct pn_wtype<id> {                                                        \
+        static constexpr int type = id, pieces = code / 16; /* of 16 bytes of codes */       \
+        static constexpr int high_bytes = high, scale_bytes = scale, d_bytes = d;            \
+        static constexpr bool is_k = per_d == 4; /* superblocks of 256, else blocks of 32 */ \
+        static constexpr bool has_min = min_;                                                \
+        static constexpr bool has_scale16 = scale16; /* of the product's integer scales */   \
     };
 PN_UNIT_LAYOUTS(PN_WTYPE)
 #undef PN_WTYPE
@@ -62,7 +57,8 @@ template <class W> PN_FN void pn_raw_zero(pn_raw<W> &r)
     r.d = make_uint2(0, 0);
 }
 
-template <class W> PN_FN void pn_load_unit(pn_raw<W> &r, const pn_matrix &m, uint32_t row, uint32_t u)
+template <class W>
+PN_FN void pn_load_unit(pn_raw<W> &r, const pn_matrix &m, uint32_t row, uint32_t u)
 {
     const uint64_t at = (uint64_t)row * m.n_unit;
     const uint4 *const c = (const uint4 *)m.codes + at * W::pieces + u;

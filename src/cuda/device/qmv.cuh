@@ -1,0 +1,457 @@
+/* Matrix times one vector or up to 8: decode. docs/NUMERICS.md, "Matrix products".
+ *
+ * A lane has a unit of 64 weights, four lanes a group of 256 (a superblock, or 8 blocks of 32), a
+ * warp the up to 8 groups of a row side by side, or fewer of several rows (pn_rows_at_once): the
+ * integer sums meet in the four lanes, the float chain then runs over the groups in their order.
+ *
+ * pn_k_qmv: the vector's units stay in registers from row to row where a row has at most 8 groups,
+ * and the next rows' weights are loaded while these are multiplied. pn_k_qmv_nx: the weights are
+ * opened once and stay in registers over the columns; the chains run in as many lanes as there are
+ * (row, column) pairs, over groups' results in shared memory.
+ *
+ * Bytes a row: those of the file's, nearly. Bound: memory; about 90 instructions a unit. */
+#ifndef PN_CUDA_DEVICE_QMV_CUH
+#define PN_CUDA_DEVICE_QMV_CUH
+
+#include "cuda/device/dot.cuh"
+
+/* Where results go: y[c * y_stride + row]; added to r[c * r_stride + row] if r is there. */
+struct pn_out {
+    float *y, *r;
+    uint32_t y_stride, r_stride;
+};
+
+PN_FN void pn_put(const pn_out &o, uint32_t row, uint32_t c, float v)
+{
+    if (o.y)
+        o.y[(size_t)c * o.y_stride + row] = v;
+    if (o.r) {
+        float *const r = o.r + (size_t)c * o.r_stride + row;
+        *r = *r + v;
+    }
+}
+
+/* A lane's place: which of the rows and of the groups side by side, which 64 of the group. */
+struct pn_lane {
+    int lane, r, group, row, n_side; /* n_side: groups of a row side by side */
+};
+
+PN_FN pn_lane pn_lane_of(uint32_t n)
+{
+    pn_lane l;
+    l.lane = threadIdx.x % 32;
+    l.r = l.lane % 4;
+    l.n_side = (int)pn_groups_at_once(n);
+    l.group = l.lane / 4 & (l.n_side - 1);
+    l.row = l.lane / 4 / l.n_side;
+    return l;
+}
+
+/* Takes rows row0 .. row1 - 1 of a matrix in steps of those side by side, each in n_pass passes of
+ * the groups side by side. */
+struct pn_walk {
+    uint32_t row, row1, pass, n_pass, rows, n_group;
+};
+
+template <class W>
+PN_FN void pn_load_at(pn_raw<W> &raw, const pn_matrix &m, const pn_walk &w, const pn_lane &l)
+{
+    const uint32_t row = w.row + (uint32_t)l.row;
+    const uint32_t u = (w.pass * (uint32_t)l.n_side + (uint32_t)l.group) * 4 + (uint32_t)l.r;
+    if (row < w.row1 && u < m.n_unit)
+        pn_load_unit<W>(raw, m, row, u);
+    else
+        pn_raw_zero<W>(raw);
+}
+
+PN_FN void pn_step(pn_walk &w)
+{
+    if (++w.pass == w.n_pass) {
+        w.pass = 0;
+        w.row += w.rows;
+    }
+}
+
+PN_FN pn_walk pn_walk_of(uint32_t row0, uint32_t row1, uint32_t n, int n_side)
+{
+    pn_walk w;
+    w.row = row0;
+    w.row1 = row1;
+    w.pass = 0;
+    w.n_group = (n + 255) / 256;
+    w.n_pass = (w.n_group + (uint32_t)n_side - 1) / (uint32_t)n_side;
+    w.rows = 8 / (uint32_t)n_side;
+    return w;
+}
+
+/* --- one vector ------------------------------------------------------------------------------- */
+
+/* The groups' results t of lanes' rows into acc, groups ascending; d[i]: of the i-th group. */
+PN_FN float pn_chain_groups(float t, float acc, const float d[8], const pn_lane &l, int n, int src)
+{
+    const int first = l.lane & ~(4 * l.n_side - 1);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (i < l.n_side) {
+            const float ti = __shfl_sync(PN_FULL, t, first + 4 * i + src);
+            if (i < n)
+                acc = pn_fma(d[i], ti, acc);
+        }
+    return acc;
+}
+
+/* A group's t, in lane src of its four. */
+template <class W>
+PN_FN float pn_group_1(const pn_raw<W> &raw, const pn_act64 &act, const pn_expanded &e, int r)
+{
+    pn_opened w;
+    pn_open<W>(raw, w);
+    if (W::is_k) {
+        int isum, imin;
+        pn_dot_k<W>(w, act, e, w.q, &isum, &imin);
+        isum += __shfl_xor_sync(PN_FULL, isum, 1);
+        isum += __shfl_xor_sync(PN_FULL, isum, 2);
+        if (W::has_min) {
+            imin += __shfl_xor_sync(PN_FULL, imin, 1);
+            imin += __shfl_xor_sync(PN_FULL, imin, 2);
+        }
+        return pn_superblock<W>(w, isum, imin);
+    }
+    int isum[2];
+    pn_dot_b(act, e, w.q, isum);
+    float t = pn_chain_b<W>(w, act, isum, 0.0f);
+#pragma unroll
+    for (int i = 1; i < 4; i++) { /* the chain goes from lane to lane */
+        const float before = __shfl_up_sync(PN_FULL, t, 1);
+        if (r == i)
+            t = pn_chain_b<W>(w, act, isum, before);
+    }
+    return t;
+}
+
+/* Rows [row0, row1) of matrix i_mat times the vector x, by one warp. */
+template <class W, bool IS_SHARED>
+PN_FN void pn_rows_quant_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
+                           const void *x, const pn_out &out)
+{
+    const pn_lane l = pn_lane_of(mat.n);
+    const pn_matrix m = pn_open_matrix<W>(mat, i_mat);
+    pn_walk at = pn_walk_of(row0, row1, mat.n, l.n_side), next = at;
+    pn_raw<W> raw, raw_next;
+    pn_act64 act;
+    pn_expanded e;
+    float d[8], acc = 0.0f;
+    pn_load_at<W>(raw_next, m, next, l);
+    while (at.row < row1) {
+        raw = raw_next;
+        pn_step(next);
+        if (next.row < row1)
+            pn_load_at<W>(raw_next, m, next, l);
+        const uint32_t g0 = at.pass * (uint32_t)l.n_side;
+        if (at.n_pass > 1 || at.row == row0) {
+            const uint32_t g = g0 + (uint32_t)l.group;
+            /* lanes past the end multiply a group that is there by weights of 0 */
+            pn_load_act<W, IS_SHARED>(act, pn_act_group<W>(x, g < at.n_group ? g : 0), l.r);
+            pn_expand(e, act.q);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                if (i < l.n_side && g0 + (uint32_t)i < at.n_group)
+                    d[i] = pn_act_d<W, IS_SHARED>(pn_act_group<W>(x, g0 + i));
+        }
+        const float t = pn_group_1<W>(raw, act, e, l.r);
+        acc = pn_chain_groups(t, acc, d, l, (int)(at.n_group - g0), W::is_k ? 0 : 3);
+        if (at.pass + 1 == at.n_pass) {
+            const uint32_t row = at.row + (uint32_t)l.row;
+            if (l.r == 0 && l.group == 0 && row < row1)
+                pn_put(out, row, 0, acc);
+            acc = 0.0f;
+        }
+        at = next;
+    }
+}
+
+/* Float types: 32 chains, a lane each, then the butterfly. */
+template <int TYPE> struct pn_floats {
+    enum {
+        n = TYPE == PN_TYPE_F32 ? 4 : 8 /* of 16 bytes */
+    };
+    float v[n];
+};
+
+template <int TYPE> PN_FN void pn_load_floats(pn_floats<TYPE> &f, const uint4 *p)
+{
+    const uint4 raw = pn_ldg(p);
+    const uint32_t w[4] = { raw.x, raw.y, raw.z, raw.w };
+#pragma unroll
+    for (int i = 0; i < pn_floats<TYPE>::n; i++) {
+        if (TYPE == PN_TYPE_F32)
+            f.v[i] = pn_asf(w[i % 4]);
+        else if (TYPE == PN_TYPE_F16)
+            f.v[i] = i % 2 ? pn_half_hi(w[i / 2]) : pn_half_lo(w[i / 2]);
+        else
+            f.v[i] = pn_asf(i % 2 ? w[i / 2] & 0xffff0000u : w[i / 2] << 16);
+    }
+}
+
+PN_FN float pn_butterfly(float a)
+{
+#pragma unroll
+    for (int i = 16; i; i /= 2)
+        a = a + __shfl_xor_sync(PN_FULL, a, i);
+    return a;
+}
+
+template <int TYPE, bool IS_SHARED, int N_COL>
+PN_FN void pn_rows_float(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
+                         const float *x, uint32_t n_col, const pn_out &out)
+{
+    const uint32_t e = pn_floats<TYPE>::n, n_chunk = (mat.n + 32 * e - 1) / (32 * e);
+    const uint32_t lane = threadIdx.x % 32;
+    const uint4 *const m = (const uint4 *)((const uint8_t *)mat.w + i_mat * mat.mat_bytes) + lane;
+    for (uint32_t row = row0; row < row1; row++) {
+        const uint4 *const w = m + (size_t)row * n_chunk * 32;
+        float acc[N_COL];
+#pragma unroll
+        for (uint32_t c = 0; c < N_COL; c++)
+            acc[c] = 0.0f;
+        for (uint32_t ic = 0; ic < n_chunk; ic++) {
+            pn_floats<TYPE> f;
+            pn_load_floats<TYPE>(f, w + ic * 32);
+#pragma unroll
+            for (uint32_t c = 0; c < N_COL; c++)
+                if (c < n_col) {
+#pragma unroll
+                    for (uint32_t j = 0; j < e; j++) {
+                        const uint32_t i = 32 * (e * ic + j) + lane;
+                        if (i < mat.n)
+                            acc[c] = pn_fma(f.v[j], pn_load<IS_SHARED>(x + (size_t)c * mat.n + i),
+                                            acc[c]);
+                    }
+                }
+        }
+#pragma unroll
+        for (uint32_t c = 0; c < N_COL; c++)
+            if (c < n_col) {
+                const float y = pn_butterfly(acc[c]);
+                if (lane == 0)
+                    pn_put(out, row, c, y);
+            }
+    }
+}
+
+/* The vector in the form that a type takes. */
+PN_FN const void *pn_act_of(const pn_dacts &x, uint32_t type, uint32_t n, uint32_t iv)
+{
+    const pn_unit_layout u = pn_unit_layout_of(type);
+    const size_t n_group = (n + 255) / 256;
+    if (u.code_bytes == 0)
+        return x.f32 + (size_t)iv * n;
+    if (u.units_per_d == 4)
+        return x.q8k + iv * n_group;
+    return x.q8s + iv * n_group;
+}
+
+/* Rows [row0, row1) of matrix i_mat of any type times x, in the type's form, by one warp.
+ * IS_SHARED: x lies in shared memory. */
+template <bool IS_SHARED>
+PN_FN void pn_rows_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
+                     const void *x, const pn_out &out)
+{
+    switch (mat.type) {
+#define PN_CASE(id, ...)                                                          \
+    case id:                                                                      \
+        pn_rows_quant_1<pn_wtype<id>, IS_SHARED>(mat, i_mat, row0, row1, x, out); \
+        break;
+        PN_UNIT_LAYOUTS(PN_CASE)
+#undef PN_CASE
+    case PN_TYPE_F32:
+        pn_rows_float<PN_TYPE_F32, IS_SHARED, 1>(mat, i_mat, row0, row1, (const float *)x, 1, out);
+        break;
+    case PN_TYPE_F16:
+        pn_rows_float<PN_TYPE_F16, IS_SHARED, 1>(mat, i_mat, row0, row1, (const float *)x, 1, out);
+        break;
+    case PN_TYPE_BF16:
+        pn_rows_float<PN_TYPE_BF16, IS_SHARED, 1>(mat, i_mat, row0, row1, (const float *)x, 1, out);
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- up to 8 vectors -------------------------------------------------------------------------- */
+
+/* Results of the groups that a warp has side by side, for the chains: [group][column]. */
+struct pn_group_results {
+    float t[8][PN_QMV_COLS];
+};
+
+/* Of the four lanes' sums of each column, lane r gets those of columns r and 4 + r. */
+PN_FN void pn_scatter_sums(const int v[PN_QMV_COLS], int r, int sum[2])
+{
+    int half[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int keep = r & 1 ? v[2 * i + 1] : v[2 * i], give = r & 1 ? v[2 * i] : v[2 * i + 1];
+        half[i] = keep + __shfl_xor_sync(PN_FULL, give, 1);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int keep = r & 2 ? half[2 * i + 1] : half[2 * i];
+        const int give = r & 2 ? half[2 * i] : half[2 * i + 1];
+        sum[i] = keep + __shfl_xor_sync(PN_FULL, give, 2);
+    }
+}
+
+/* The groups' t of all columns into shared memory. xg: column 0's activations of the lane's group;
+ * stride: bytes from column to column. */
+template <class W>
+PN_FN void pn_groups_nx(const pn_raw<W> &raw, const uint8_t *xg, size_t stride, uint32_t n_col,
+                        const pn_lane &l, pn_group_results *res)
+{
+    pn_opened w;
+    pn_expanded e;
+    int isum[PN_QMV_COLS], imin[PN_QMV_COLS];
+    float *const t = res->t[l.lane / 4];
+    pn_open<W>(raw, w);
+    pn_expand(e, w.q);
+#pragma unroll
+    for (uint32_t c = 0; c < PN_QMV_COLS; c++) {
+        isum[c] = imin[c] = 0;
+        if (c >= n_col)
+            continue;
+        pn_act64 act;
+        pn_load_act<W, false>(act, xg + c * stride, l.r);
+        if (W::is_k) {
+            pn_dot_k<W>(w, act, e, act.q, &isum[c], &imin[c]);
+            continue;
+        }
+        int dot[2];
+        pn_dot_b(act, e, act.q, dot);
+        float tc = pn_chain_b<W>(w, act, dot, 0.0f);
+#pragma unroll
+        for (int i = 1; i < 4; i++) { /* the chain goes from lane to lane */
+            const float before = __shfl_up_sync(PN_FULL, tc, 1);
+            if (l.r == i)
+                tc = pn_chain_b<W>(w, act, dot, before);
+        }
+        if (l.r == 3)
+            t[c] = tc;
+    }
+    if (W::is_k) {
+        int s[2], m[2] = { 0, 0 };
+        pn_scatter_sums(isum, l.r, s);
+        if (W::has_min)
+            pn_scatter_sums(imin, l.r, m);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            t[4 * i + l.r] = pn_superblock<W>(w, s[i], m[i]);
+    }
+}
+
+/* As pn_rows_quant_1 for n_col columns, stride bytes apart. */
+template <class W>
+PN_FN void pn_rows_quant_nx(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
+                            const void *x, uint32_t n_col, const pn_out &out, pn_group_results *res)
+{
+    const pn_lane l = pn_lane_of(mat.n);
+    const pn_matrix m = pn_open_matrix<W>(mat, i_mat);
+    pn_walk at = pn_walk_of(row0, row1, mat.n, l.n_side);
+    const size_t stride = at.n_group * (W::is_k ? sizeof(pn_q8k) : sizeof(pn_q8s));
+    float acc[2] = { 0.0f, 0.0f };
+    while (at.row < row1) {
+        pn_raw<W> raw;
+        pn_load_at<W>(raw, m, at, l);
+        const uint32_t g0 = at.pass * (uint32_t)l.n_side, g = g0 + (uint32_t)l.group;
+        const uint32_t left = at.n_group - g0;
+        pn_groups_nx<W>(raw, pn_act_group<W>(x, g < at.n_group ? g : 0), stride, n_col, l, res);
+        __syncwarp();
+        /* chain i of the warp: of row i / 8, column i % 8 */
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const uint32_t i = (uint32_t)l.lane + 32 * k, c = i % PN_QMV_COLS;
+            const uint32_t row = i / PN_QMV_COLS;
+            if (row >= at.rows || c >= n_col)
+                continue;
+            for (uint32_t j = 0; j < (uint32_t)l.n_side && j < left; j++)
+                acc[k] = pn_fma(pn_act_d<W, false>(pn_act_group<W>(x, g0 + j) + c * stride),
+                                res->t[row * (uint32_t)l.n_side + j][c], acc[k]);
+            if (at.pass + 1 == at.n_pass) {
+                if (at.row + row < row1)
+                    pn_put(out, at.row + row, c, acc[k]);
+                acc[k] = 0.0f;
+            }
+        }
+        __syncwarp();
+        pn_step(at);
+    }
+}
+
+PN_FN void pn_rows_nx(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
+                      const void *x, uint32_t n_col, const pn_out &out, pn_group_results *res)
+{
+    switch (mat.type) {
+#define PN_CASE(id, ...)                                                            \
+    case id:                                                                        \
+        pn_rows_quant_nx<pn_wtype<id>>(mat, i_mat, row0, row1, x, n_col, out, res); \
+        break;
+        PN_UNIT_LAYOUTS(PN_CASE)
+#undef PN_CASE
+#define PN_CASE(id)                                                                            \
+    case id:                                                                                   \
+        pn_rows_float<id, false, PN_QMV_COLS>(mat, i_mat, row0, row1, (const float *)x, n_col, \
+                                              out);                                            \
+        break;
+        PN_CASE(PN_TYPE_F32)
+        PN_CASE(PN_TYPE_F16)
+        PN_CASE(PN_TYPE_BF16)
+#undef PN_CASE
+    default:
+        break;
+    }
+}
+
+/* --- kernels ---------------------------------------------------------------------------------- */
+
+/* The matrix that a block works at, and the block's number within it. */
+PN_FN pn_matmul_mat pn_pick_mat(const pn_matmul_args &a, uint32_t *block)
+{
+    uint32_t im = 0;
+#pragma unroll
+    for (uint32_t i = 1; i < PN_MATMUL_MATS; i++)
+        if (i < a.n_mat && blockIdx.x >= a.mat[i].first)
+            im = i;
+    *block = blockIdx.x - a.mat[im].first;
+    return a.mat[im];
+}
+
+/* The rows of the calling warp; both row numbers are at most n_row. */
+PN_FN void pn_warp_rows(const pn_dmat &w, uint32_t block, uint32_t n_iter, uint32_t *row0,
+                        uint32_t *row1)
+{
+    const uint32_t rows = n_iter * pn_rows_at_once(w.type, w.n);
+    const uint32_t r = (block * PN_QMV_WARPS + threadIdx.x / 32) * rows;
+    *row0 = r < w.n_row ? r : w.n_row;
+    *row1 = r + rows < w.n_row ? r + rows : w.n_row;
+}
+
+PN_KERNEL(pn_k_qmv)(pn_matmul_args a)
+{
+    uint32_t block, row0, row1;
+    const pn_matmul_mat m = pn_pick_mat(a, &block);
+    pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
+    const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row };
+    pn_rows_1<false>(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), out);
+}
+
+PN_KERNEL(pn_k_qmv_nx)(pn_matmul_args a)
+{
+    __shared__ pn_group_results res[PN_QMV_WARPS];
+    uint32_t block, row0, row1;
+    const pn_matmul_mat m = pn_pick_mat(a, &block);
+    pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
+    const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row };
+    pn_rows_nx(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), a.n_tok, out,
+               &res[threadIdx.x / 32]);
+}
+
+#endif

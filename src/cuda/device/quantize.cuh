@@ -1,0 +1,158 @@
+/* Activations to 8 bits: pn_q8k and pn_q8s of a group of 256 by one warp, the bits of
+ * kernels/scalar/quantize_act.c, where the bounds are derived.
+ *
+ * Lane l has values 8 l .. 8 l + 7, so that 2 lanes have a 16, 4 lanes a 32. Bytes: 1 KiB in, 320
+ * or 384 out; bound by launch latency. */
+#ifndef PN_CUDA_DEVICE_QUANTIZE_CUH
+#define PN_CUDA_DEVICE_QUANTIZE_CUH
+
+#include "cuda/device/prelude.cuh"
+
+/* The larger bits of max|x| over the lanes whose numbers differ in bits `from` to `to`. */
+PN_FN uint32_t pn_max_lanes(uint32_t bits, int from, int to)
+{
+    for (int i = from; i <= to; i *= 2) {
+        const uint32_t other = __shfl_xor_sync(PN_FULL, bits, i);
+        bits = other > bits ? other : bits;
+    }
+    return bits;
+}
+PN_FN int pn_sum_lanes(int x, int from, int to)
+{
+    for (int i = from; i <= to; i *= 2)
+        x += __shfl_xor_sync(PN_FULL, x, i);
+    return x;
+}
+
+/* ceil(amax * u) within 1..max. */
+PN_FN int pn_sub_scale(uint32_t amax_bits, float u, int max)
+{
+    const float r = pn_asf(amax_bits) * u;
+    int s = (int)r;
+    s += pn_i2f(s) < r;
+    return s < 1 ? 1 : s > max ? max : s;
+}
+
+/* q = rne(x * is), packed; returns their sum. */
+PN_FN int pn_quantize8(const float x[8], float is, uint2 *q)
+{
+    uint32_t word[2] = { 0, 0 };
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int v = pn_rinti(x[i] * is);
+        sum += v;
+        word[i / 4] |= ((uint32_t)v & 0xffu) << (i % 4 * 8);
+    }
+    *q = make_uint2(word[0], word[1]);
+    return sum;
+}
+
+/* What all lanes know of their group. */
+struct pn_amax {
+    uint32_t of_16, of_32, of_all; /* bits of max|x| */
+};
+
+/* The least amax whose d is no subnormal, and the bits of infinity. */
+#define PN_Q8K_BITS_MIN ((127u - 115u) << 23)
+#define PN_Q8S_BITS_MIN ((127u - 107u) << 23)
+#define PN_BITS_INF     0x7f800000u
+
+PN_FN bool pn_is_flat(uint32_t bits, uint32_t bits_min)
+{
+    return bits < bits_min || bits >= PN_BITS_INF;
+}
+/* d of a group without numbers to round: 0, or NaN for what is not finite. */
+PN_FN float pn_flat_d(uint32_t bits)
+{
+    return pn_asf(bits < PN_BITS_INF ? 0u : 0x7fc00000u);
+}
+
+PN_FN void pn_quantize_k(pn_q8k *b, const float x[8], pn_amax amax, int lane)
+{
+    uint2 q = make_uint2(0, 0);
+    int s = 1, sum = 0;
+    float d = pn_flat_d(amax.of_all);
+    if (!pn_is_flat(amax.of_all, PN_Q8K_BITS_MIN)) {
+        const float all = pn_asf(amax.of_all), u = pn_div(16.0f, all);
+        d = pn_div(all, 2032.0f);
+        s = pn_sub_scale(amax.of_32, u, 16);
+        sum = s * pn_quantize8(x, pn_div(1.0f, d * pn_i2f(s)), &q);
+    }
+    sum = pn_sum_lanes(sum, 1, 1);
+    ((uint2 *)b->q)[lane] = q;
+    if (lane % 2 == 0)
+        b->bsum[lane / 2] = (int16_t)sum;
+    if (lane % 4 == 0)
+        b->s[lane / 4] = (int16_t)s;
+    if (lane < 3)
+        ((uint32_t *)b->pad)[lane] = 0;
+    if (lane == 3)
+        b->d = d;
+}
+
+PN_FN void pn_quantize_s(pn_q8s *b, const float x[8], pn_amax amax, int lane)
+{
+    uint2 q = make_uint2(0, 0);
+    int s = 1, sum = 0;
+    float d = pn_flat_d(amax.of_all);
+    if (!pn_is_flat(amax.of_all, PN_Q8S_BITS_MIN)) {
+        const float all = pn_asf(amax.of_all), u = pn_div(4096.0f, all);
+        d = pn_div(all, 520192.0f); /* 127 * 4096 */
+        s = pn_sub_scale(amax.of_32, u, 4096);
+        if (!(pn_asf(amax.of_16) > pn_asf(amax.of_32) * 0.5f))
+            s = (s + 1) / 2;
+        sum = s * pn_quantize8(x, pn_div(1.0f, d * pn_i2f(s)), &q);
+    }
+    sum = pn_sum_lanes(sum, 1, 2);
+    ((uint2 *)b->q)[lane] = q;
+    if (lane % 2 == 0)
+        b->s[lane / 2] = s;
+    if (lane % 4 == 0)
+        b->sum[lane / 4] = sum;
+    if (lane < 7)
+        ((uint32_t *)b->pad)[lane] = 0;
+    if (lane == 7)
+        b->d = d;
+}
+
+/* One group of n values (256, or fewer at the end of a row, a multiple of 32) into the forms that
+ * are not NULL. All 32 lanes of a warp call it. x and the results may be global or shared memory;
+ * x is 16-byte aligned and only read by plain loads. */
+PN_FN void pn_quantize_group(const float *x, uint32_t n, pn_q8k *k, pn_q8s *s)
+{
+    const int lane = threadIdx.x % 32;
+    float v[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    if (8 * lane < (int)n) {
+        const float4 a = ((const float4 *)x)[2 * lane], b = ((const float4 *)x)[2 * lane + 1];
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    }
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const uint32_t abs = pn_asu(v[i]) & 0x7fffffffu;
+        bits = abs > bits ? abs : bits;
+    }
+    pn_amax amax;
+    amax.of_16 = pn_max_lanes(bits, 1, 1);
+    amax.of_32 = pn_max_lanes(amax.of_16, 2, 2);
+    amax.of_all = pn_max_lanes(amax.of_32, 4, 16);
+    if (k)
+        pn_quantize_k(k, v, amax, lane);
+    if (s)
+        pn_quantize_s(s, v, amax, lane);
+}
+
+PN_KERNEL(pn_k_quantize)(pn_quantize_args a)
+{
+    const uint32_t n_group = (a.n + 255) / 256;
+    const uint32_t g = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (g >= a.n_vec * n_group)
+        return;
+    const uint32_t iv = g / n_group, i = g % n_group * 256;
+    pn_quantize_group(a.x + (size_t)iv * a.n + i, a.n - i < 256 ? a.n - i : 256,
+                      a.q8k ? a.q8k + g : 0, a.q8s ? a.q8s + g : 0);
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* Matrix times one vector and up to 8. */
+#include "cuda/matmul_data.h"
+
+#include <memory>
+
+/* Lengths of rows that a type takes: fewer and more groups than a warp has side by side, ragged. */
+static std::vector<size_t> lengths(uint32_t type)
+{
+    switch (pn_type_get(type)->act) {
+    case PN_ACT_Q8K:
+        return { 256, 512, 768, 1280, 2304 };
+    case PN_ACT_Q8S:
+        return { 32, 64, 96, 288, 544, 1056, 2336 };
+    default:
+        return { 1, 31, 33, 256, 300, 1030 };
+    }
+}
+
+/* The kernel that pn_matmul_dims chooses against the specification, n_tok columns, with a residual
+ * or without. */
+static void check(const weights &w, const acts &x, uint32_t n_tok, bool has_residual, int n_sm)
+{
+    const size_t n_row = w.w.n_row, stride = n_row + 3;
+    array<float> y(n_tok * stride), res(n_tok * n_row);
+    fill_normal(res, 1.0f);
+    std::vector<float> want(y.begin(), y.end()), want_res(res.begin(), res.end());
+    for (size_t c = 0; c < n_tok; c++) {
+        float *const yc = want.data() + c * stride;
+        scalar_product(w, 0, x.col(w.d.type, c), yc);
+        if (has_residual)
+            scalar().add(want_res.data() + c * n_row, yc, n_row);
+    }
+    pn_matmul_args a = {};
+    a.mat[0] = { w.d, y, has_residual ? (float *)res : nullptr, (uint32_t)stride, 0 };
+    a.x = x.d;
+    a.n_mat = 1;
+    a.n_tok = n_tok;
+    launch(a, pn_matmul_dims(&a, n_sm));
+    same_floats("y", y, want.data(), want.size());
+    same_floats("residual", res, want_res.data(), want_res.size());
+}
+
+TEST(qmv_types, "every type and row length, one vector: the specification's bits")
+{
+    for (const uint32_t type : all_types)
+        for (const size_t n : lengths(type))
+            for (const size_t n_row : { (size_t)1, (size_t)7, (size_t)37 }) {
+                const weights w(type, n, n_row, 1, W_TYPICAL);
+                const acts x(n, 1, X_NORMAL);
+                for (const int n_sm : { 1, 4 }) {
+                    test_case("%s, n %zu, %zu rows, %d sm", type_name(type), n, n_row, n_sm);
+                    check(w, x, 1, n_sm == 1, n_sm);
+                }
+            }
+}
+
+TEST(qmv_families, "no weight and no activation breaks the integer sums")
+{
+    for (const uint32_t type : all_types)
+        for (int wf = 0; wf < W_FAMILY_COUNT; wf++)
+            for (int xf = 0; xf < X_FAMILY_COUNT; xf++) {
+                const weights w(type, 512, 8, 1, (w_family)wf);
+                acts x(512, 1, X_NORMAL);
+                kt t = family_random();
+                make_floats(&t, (x_family)xf, x.f32, 512);
+                x.quantize();
+                test_case("%s, %s weights, %s", type_name(type), w_family_names[wf],
+                          x_family_names[xf]);
+                check(w, x, 1, false, 4);
+            }
+}
+
+TEST(qmv_nx, "every type and row length, 2 to 8 vectors: the specification's bits")
+{
+    for (const uint32_t type : all_types)
+        for (const size_t n : lengths(type))
+            for (const uint32_t n_tok : { 2u, 5u, 8u }) {
+                test_case("%s, n %zu, %u columns", type_name(type), n, n_tok);
+                const weights w(type, n, 37, 1, W_TYPICAL);
+                const acts x(n, n_tok, X_NORMAL);
+                check(w, x, n_tok, n_tok == 5, n_tok == 8 ? 1 : 4);
+            }
+}
+
+TEST(qmv_mixed, "matrices of all types in one launch, some of one row")
+{
+    for (const uint32_t n_tok : { 1u, 3u })
+        for (size_t first = 0; first < sizeof all_types / sizeof *all_types; first += 8) {
+            test_case("types from %s, %u columns", type_name(all_types[first]), n_tok);
+            const acts x(512, n_tok, X_NORMAL);
+            std::vector<std::unique_ptr<weights>> w;
+            std::vector<std::unique_ptr<array<float>>> y;
+            pn_matmul_args a = {};
+            a.x = x.d;
+            a.n_mat = 8;
+            a.n_tok = n_tok;
+            for (size_t i = 0; i < 8; i++) {
+                const size_t n_row = i % 3 ? 5 * i : 1;
+                w.emplace_back(new weights(all_types[first + i], 512, n_row, 1, W_TYPICAL));
+                y.emplace_back(new array<float>(n_row * n_tok));
+                a.mat[i] = { w[i]->d, *y[i], nullptr, (uint32_t)n_row, 0 };
+            }
+            launch(a, pn_matmul_dims(&a, 2));
+            for (size_t i = 0; i < 8; i++) {
+                std::vector<float> want(y[i]->size());
+                for (size_t c = 0; c < n_tok; c++)
+                    scalar_product(*w[i], 0, x.col(w[i]->d.type, c),
+                                   want.data() + c * w[i]->w.n_row);
+                same_floats(type_name(w[i]->d.type), *y[i], want.data(), want.size());
+            }
+        }
+}
