@@ -1,11 +1,12 @@
 /* One opened GPU: its context and code, memory, streams, events, copies, launches.
  *
  * Every call that fails says in one sentence which device, what was tried and why. After an error
- * that leaves the context without use (a fault in a kernel, a card that fell off the bus) the device
- * is lost: all its calls fail at once with that first reason, and closing it frees what it can.
+ * that leaves the context without use (a fault in a kernel, a card that fell off the bus) the
+ * device is lost: all its calls fail at once with that first reason, and closing it frees what it
+ * can.
  *
- * Device addresses are plain pointers that the host never follows. Streams run beside each other and
- * beside the host; nothing is ordered but by streams, events and the calls that say "waits".
+ * Device addresses are plain pointers that the host never follows. Streams run beside each other
+ * and beside the host; nothing is ordered but by streams, events and the calls that say "waits".
  * Threads: the calls on one device come one at a time, from any thread. */
 #ifndef PN_CUDA_DEVICE_H
 #define PN_CUDA_DEVICE_H
@@ -58,8 +59,8 @@ pn_status fc_device_sync(fc_device *dev, pn_err *err);
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* bytes of device memory, 256-byte aligned, of unknown content; what names it in errors ("weights of
- * blk.3"). 0 bytes give a pointer that nobody may follow. */
+/* bytes of device memory, 256-byte aligned, of unknown content; what names it in errors ("weights
+ * of blk.3"). 0 bytes give a pointer that nobody may follow. */
 pn_status fc_alloc(fc_device *dev, size_t bytes, const char *what, void **out, pn_err *err);
 /* Waits for work that may still use it. Takes NULL. */
 void fc_free(fc_device *dev, void *p);
@@ -96,7 +97,7 @@ pn_status fc_event_is_done(const fc_event *e, bool *done, pn_err *err);
 /* Milliseconds between two timed events that have happened. */
 pn_status fc_event_ms(const fc_event *from, const fc_event *to, float *ms, pn_err *err);
 
-/* --- work of a stream: queued, not done, when these return --------------------------------------- */
+/* --- work of a stream: queued, not done, when these return ------------------------------------ */
 
 /* Host to device. Pinned src is read when the copy runs, so it must stay; other memory is read
  * before the call returns. */
