@@ -3,5 +3,5 @@
 #include "cuda/device/prelude.cuh"
 
 #include "cuda/device/ceiling.cuh"
-#include "cuda/device/quantize.cuh"
 #include "cuda/device/qmv.cuh"
+#include "cuda/device/quantize.cuh"

@@ -5,8 +5,8 @@
 #define PN_KERNELS_NEON_CODES_INC_H
 
 #include "base/arith.h"
-#include "quant/codes.h"
 #include "kernels/neon/neon.h"
+#include "quant/codes.h"
 #include "quant/quant_tables.h"
 
 #include <arm_neon.h>
