@@ -116,7 +116,7 @@ static pn_status read_keys(pn_guard *g, const pn_guard_opts *opts, pn_err *err)
         explicit_bzero(text.ptr, text.len);
     pn_buf_free(&text);
     if (status != PN_OK && err && strncmp(err->msg, opts->api_key_file, strlen(opts->api_key_file)))
-        pn_err_prefix(err, "%s", opts->api_key_file);
+        pn_err_prefix(err, "%s: ", opts->api_key_file);
     return status;
 }
 

@@ -190,7 +190,7 @@ static void test_bad_options(void **state)
     expect_error(&(pn_guard_opts){ .api_keys = "" }, "empty");
     expect_error(&(pn_guard_opts){ .api_keys = " , " }, "empty");
     expect_error(&(pn_guard_opts){ .api_keys = "two words" }, "space");
-    expect_error(&(pn_guard_opts){ .api_key_file = path }, "no API key in it");
+    expect_error(&(pn_guard_opts){ .api_key_file = path }, "/empty: no API key in it");
     expect_error(&(pn_guard_opts){ .api_key_file = "/no/file" }, "/no/file: ");
     expect_error(&(pn_guard_opts){ .allowed_hosts = "http://a.example" }, "without a scheme");
     expect_error(&(pn_guard_opts){ .allowed_hosts = "a.example:80" }, "a port");
