@@ -21,6 +21,7 @@ typedef struct batch {
     int64_t n_ok, n_refused, n_known; /* lines answered with 200, with another status, before */
     int n_open, n_max;
     bool is_filling, is_over; /* is_over: nothing more is to be read */
+    bool is_cut;              /* the end of this process left lines for the next run */
     pn_cli_bar bar;
     pn_status status;
     pn_err err;
@@ -79,8 +80,9 @@ static void on_answer(void *ctx, int status, pn_span body)
 {
     line *const l = ctx;
     batch *const b = l->b;
-    /* What the end of this process cut short is for the next run. */
-    if (!(status == 503 && pn_server_is_stopping(b->server)) && b->status == PN_OK)
+    if (status == 503 && pn_server_is_stopping(b->server))
+        b->is_cut = true;
+    else if (b->status == PN_OK)
         put_answer(b, pn_buf_span(&l->id), status, body, NULL);
     pn_buf_free(&l->id);
     pn_free(l);
@@ -113,6 +115,11 @@ static pn_status read_line(const pn_json *v, pn_span *id, pn_span *url, const pn
 
 static void submit(batch *b, pn_span id, pn_span url, const pn_json *body)
 {
+    if (pn_server_is_stopping(b->server)) {
+        b->is_cut = true;
+        stop_reading(b, PN_OK);
+        return;
+    }
     line *const l = pn_calloc(1, sizeof *l);
     pn_buf text = { 0 }, path = { 0 };
     pn_json_dump_py(&text, body);
@@ -170,7 +177,7 @@ static void fill(batch *b)
     while (!b->is_over && b->n_open < b->n_max) {
         pn_span text;
         const pn_status st = pn_batch_in_next(&b->in, &text, &b->err);
-        if (st != PN_OK || !text.ptr || pn_server_is_stopping(b->server))
+        if (st != PN_OK || !text.ptr)
             stop_reading(b, st);
         else if ((b->in.n_line - 1) % b->n_shard == b->shard)
             take_line(b, text);
@@ -222,7 +229,7 @@ static pn_status run(batch *b, pn_model *model, pn_engine **engine, pn_err *err)
     PN_TRY(pn_server_run(b->server, err));
     if (b->status != PN_OK)
         *err = b->err;
-    else if (!b->is_over || b->n_open)
+    else if (!b->is_over || b->n_open || b->is_cut)
         return pn_fail(err, PN_ERR_CANCELLED, "stopped; --resume goes on where this run ended");
     return b->status;
 }

@@ -295,7 +295,6 @@ pn_status pn_server_new(const pn_server_opts *opts, pn_server **server, pn_err *
     s->opts.max_queue = opts->max_queue ? opts->max_queue : QUEUE_DEFAULT;
     s->opts.ping_s = opts->ping_s > 0 ? opts->ping_s : 10;
     s->max_bodies = MAX_BODIES * (opts->http->max_body ? opts->http->max_body : PN_HTTP_MAX_BODY);
-    s->opts.drain_s = opts->drain_s > 0 ? opts->drain_s : 30;
     pthread_mutex_init(&s->lock, NULL);
     pn_guard_opts guard = { 0 };
     if (opts->http->guard)

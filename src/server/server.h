@@ -42,7 +42,7 @@ typedef struct pn_server_opts {
     pn_kv_type kv_type;
     int max_queue;        /* requests waiting; more are told 429. 0: 64 */
     double ping_s;        /* longest silence on a connection; 0: 10 */
-    double drain_s;       /* after pn_server_stop: what is running may take so long; 0: 30 */
+    double drain_s;       /* after pn_server_stop: what is running may take so long */
     const char *slot_dir; /* where slots are saved; NULL: nowhere */
     bool keeps_nonce;     /* x-anthropic-billing-header blocks stay in the prompt */
     int think_budget;     /* of requests that say nothing; negative: none */
