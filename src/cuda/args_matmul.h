@@ -117,7 +117,8 @@ typedef struct pn_moe_down_args {
 
 /* pn_k_moe_combine: the sums and the residual of pn_k_moe_down, from the experts' products. */
 typedef struct pn_moe_combine_args {
-    const float *y;       /* [n_tok * n_used][n_embd] by slot */
+    const float *acc;     /* [n_tok][n_embd]: sums that the CPU made, to start from; NULL: +0 */
+    const float *y;       /* [n_tok * n_used][n_embd] by slot; not read where n_used is 0 */
     const float *y_shexp; /* [n_tok][n_embd] */
     const float *top_w, *sgate;
     const int32_t *place; /* [n_tok * n_used]: slot of (token, rank); NULL: itself */

@@ -4,15 +4,9 @@
 #define PN_CUDA_MATMUL_H
 
 #include "cuda/args_matmul.h"
+#include "cuda/dims.h"
 
 #include <stdbool.h>
-
-/* One launch. kernel: its name in the module, a constant. */
-typedef struct pn_dims {
-    const char *kernel;
-    uint32_t grid[3], block; /* block: threads, in x */
-    uint32_t smem;           /* bytes of dynamic shared memory */
-} pn_dims;
 
 pn_dims pn_quantize_dims(const pn_quantize_args *a);
 
