@@ -61,7 +61,8 @@ static cushim_lane lanes[MAX_THREADS];
 static cushim_warp warps[MAX_WARPS];
 static unsigned n_thread, n_warp, n_alive, n_at_barrier;
 static unsigned warp_at[MAX_WARPS], warp_pos; /* the warps' order and where it stands */
-static void *main_sp, *barrier_site;
+static void *main_sp;
+static const char *barrier_place;
 static unsigned char *stacks;
 static const cushim_kernel *kernel;
 static const void *kernel_args;
@@ -229,12 +230,11 @@ void cushim_part(const uint64_t *values)
         m->used = false;
 }
 
-void cushim_barrier(void)
+void cushim_barrier(const char *place)
 {
-    void *const site = __builtin_return_address(0);
-    if (n_at_barrier && site != barrier_site)
+    if (n_at_barrier && strcmp(place, barrier_place) != 0)
         cushim_die("threads of one block wait at different __syncthreads");
-    barrier_site = site;
+    barrier_place = place;
     if (n_alive != n_thread)
         cushim_die("__syncthreads after a thread of the block has ended");
     if (++n_at_barrier < n_alive) {

@@ -151,7 +151,8 @@ enum cushim_kind {
  * *arrived: those that exist. Every call is followed by cushim_part, when the values were read. */
 const uint64_t *cushim_meet(cushim_kind kind, unsigned mask, uint64_t v, unsigned *arrived);
 void cushim_part(const uint64_t *values);
-void cushim_barrier(void);
+/* place: where the source has it; threads that meet must be at the same one. */
+void cushim_barrier(const char *place);
 
 template <class T> static inline T cushim_pick(unsigned mask, T v, unsigned src)
 {
@@ -211,10 +212,10 @@ static inline void __syncwarp(unsigned mask = 0xffffffffu)
     unsigned arrived;
     cushim_part(cushim_meet(CUSHIM_SYNCWARP, mask, 0, &arrived));
 }
-static inline void __attribute__((always_inline)) __syncthreads(void)
-{
-    cushim_barrier();
-}
+/* By the place in the source, not in the code: the compiler may have the same call twice. */
+#define CUSHIM_TEXT_(x) #x
+#define CUSHIM_TEXT(x)  CUSHIM_TEXT_(x)
+#define __syncthreads() cushim_barrier(__FILE__ ":" CUSHIM_TEXT(__LINE__))
 
 /* c += a b on the tensor cores, fragments as PTX lays them out (device/prelude.cuh): n_row 16 or
  * 8 rows, depth 32 or 16, 8 columns. */
