@@ -3,7 +3,7 @@
 #ifndef PN_TESTS_CUDA_MATMUL_DATA_H
 #define PN_TESTS_CUDA_MATMUL_DATA_H
 
-#include "cuda/harness.h"
+#include "cuda/launch.h"
 extern "C" {
 #include "base/tensor_types.h"
 #include "cuda/matmul.h"
@@ -111,11 +111,6 @@ static inline void same_floats(const char *what, const float *got, const float *
             if (f != f)
                 f = 0x1.8p127f;
     same(what, g.data(), w.data(), n);
-}
-
-template <class A> void launch(const A &args, const pn_dims &d)
-{
-    run(d.kernel, args, extent(d.grid[0], d.grid[1], d.grid[2]), extent(d.block), d.smem);
 }
 
 static inline const char *type_name(uint32_t type)

@@ -116,18 +116,11 @@ PN_FN void pn_quantize_s(pn_q8s *b, const float x[8], pn_amax amax, int lane)
         b->d = d;
 }
 
-/* One group of n values (256, or fewer at the end of a row, a multiple of 32) into the forms that
- * are not NULL. All 32 lanes of a warp call it. x and the results may be global or shared memory;
- * x is 16-byte aligned and only read by plain loads. */
-PN_FN void pn_quantize_group(const float *x, uint32_t n, pn_q8k *k, pn_q8s *s)
+/* A lane's eight values of a group, +0 where a short one has ended, into the forms that are not
+ * NULL, in global or shared memory. All 32 lanes of a warp call it. */
+PN_FN void pn_quantize_values(const float v[8], pn_q8k *k, pn_q8s *s)
 {
     const int lane = threadIdx.x % 32;
-    float v[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-    if (8 * lane < (int)n) {
-        const float4 a = ((const float4 *)x)[2 * lane], b = ((const float4 *)x)[2 * lane + 1];
-        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-    }
     uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -142,6 +135,20 @@ PN_FN void pn_quantize_group(const float *x, uint32_t n, pn_q8k *k, pn_q8s *s)
         pn_quantize_k(k, v, amax, lane);
     if (s)
         pn_quantize_s(s, v, amax, lane);
+}
+
+/* One group of n values (256, or fewer at the end of a row, a multiple of 32), as above. x: global
+ * or shared memory, 16-byte aligned and only read by plain loads. */
+PN_FN void pn_quantize_group(const float *x, uint32_t n, pn_q8k *k, pn_q8s *s)
+{
+    const int lane = threadIdx.x % 32;
+    float v[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    if (8 * lane < (int)n) {
+        const float4 a = ((const float4 *)x)[2 * lane], b = ((const float4 *)x)[2 * lane + 1];
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    }
+    pn_quantize_values(v, k, s);
 }
 
 PN_KERNEL(pn_k_quantize)(pn_quantize_args a)

@@ -1,0 +1,226 @@
+/* Keys, values and queries before attention: norm and RoPE of the heads, and what is stored into
+ * the pages. The layout of a page is kernels/attention.h's. A warp a head. Shapes: args_net.h;
+ * grids: net.h. Bound: latency for one token, bytes for many. */
+#ifndef PN_CUDA_DEVICE_KV_CUH
+#define PN_CUDA_DEVICE_KV_CUH
+
+#include "cuda/device/reduce.cuh"
+
+/* As pn_kv_type. */
+enum {
+    PN_CUDA_KV_F16 = 0,
+    PN_CUDA_KV_F32,
+    PN_CUDA_KV_Q8_0
+};
+
+enum {
+    PN_KV_LANES = 32,                         /* positions of a K tile, d of a V tile */
+    PN_KV_K_TILE = PN_KV_LANES * 2 + 32 * 32, /* bytes of a q8_0 block of K: 32 d of 32 positions */
+    PN_KV_V_TILE = PN_KV_CHUNK * 2 + PN_KV_CHUNK * 32, /* and of V: 32 d of 128 positions */
+    PN_KV_NAN = 0x7e00                                 /* f16 */
+};
+
+/* Past the range of f16 comes NaN, not infinity. */
+PN_FN pn_u16 pn_kv_half(float x)
+{
+    const pn_u16 h = pn_f2h(x);
+    return (h & 0x7c00u) == 0x7c00u ? (pn_u16)PN_KV_NAN : h;
+}
+
+/* --- 32 values by a warp ---------------------------------------------------------------------- */
+
+/* As the scalar store: h = f16(max|x| / 127), q = rne(x / h) cut to +-127; returns h. */
+PN_FN pn_u16 pn_kv_quantize_32(float x, int *q)
+{
+    const uint32_t amax = pn_warp_max_bits(pn_asu(x) & 0x7fffffffu);
+    const pn_u16 h = pn_kv_half(pn_div(pn_asf(amax), 127.0f));
+    const float is = h == 0 || h == PN_KV_NAN ? 0.0f : pn_div(1.0f, pn_h2f(h));
+    float t = x * is;
+    t = t > 127.0f ? 127.0f : t;
+    t = t < -127.0f ? -127.0f : t;
+    *q = is == 0.0f ? 0 : pn_rinti(t);
+    return h;
+}
+
+/* A group of eight times 32 activations, of which the first n blocks have values; as
+ * pn_quantize_q8b_scalar. */
+PN_FN void pn_warp_quantize_q8b(pn_q8b *b, const float *x, int n_block)
+{
+    const int lane = (int)pn_lane_id();
+    for (int ib = 0; ib < PN_Q8B_GROUP; ib++) {
+        const float v = ib < n_block ? x[32 * ib + lane] : 0.0f;
+        const uint32_t amax = pn_warp_max_bits(pn_asu(v) & 0x7fffffffu);
+        float d = 0.0f;
+        int q = 0;
+        if (amax >= 0x7f800000u) {
+            d = pn_asf(0x7fc00000u);
+        } else if (amax >= (127u - 119u) << 23) {
+            const float is = pn_div(127.0f, pn_asf(amax));
+            d = pn_div(1.0f, is);
+            q = pn_rinti(is * v);
+        }
+        b->q[32 * ib + lane] = (int8_t)q;
+        const int sum = pn_warp_sum_int(q);
+        if (lane == 0) {
+            b->d[ib] = d;
+            b->sum[ib] = sum;
+        }
+    }
+}
+
+/* --- storing ---------------------------------------------------------------------------------- */
+
+/* One position of one head: its parts' bytes, k and v [head_dim], place i in the page. */
+template <class T, T (*round)(float)>
+PN_FN void pn_kv_store_floats(uint8_t *k_part, uint8_t *v_part, int i, const float *k,
+                              const float *v, int head_dim)
+{
+    T *const kp =
+        (T *)k_part + (int64_t)(i / PN_KV_LANES) * head_dim * PN_KV_LANES + i % PN_KV_LANES;
+    T *const vp = (T *)v_part + i * PN_KV_LANES;
+    for (int d = (int)pn_lane_id(); d < head_dim; d += 32) {
+        kp[d * PN_KV_LANES] = round(k[d]);
+        vp[d / PN_KV_LANES * (PN_KV_CHUNK * PN_KV_LANES) + d % PN_KV_LANES] = round(v[d]);
+    }
+}
+
+PN_FN void pn_kv_store_q8(uint8_t *k_part, uint8_t *v_part, int i, const float *k, const float *v,
+                          int head_dim)
+{
+    const int lane = (int)pn_lane_id(), n_block = head_dim / 32;
+    for (int ib = 0; ib < n_block; ib++) {
+        int qk, qv;
+        const pn_u16 hk = pn_kv_quantize_32(k[32 * ib + lane], &qk);
+        const pn_u16 hv = pn_kv_quantize_32(v[32 * ib + lane], &qv);
+        uint8_t *const kb = k_part + (int64_t)(i / PN_KV_LANES * n_block + ib) * PN_KV_K_TILE;
+        uint8_t *const vb = v_part + (int64_t)ib * PN_KV_V_TILE;
+        if (lane == 0) { /* a value that is not finite makes the score NaN */
+            ((pn_u16 *)kb)[i % PN_KV_LANES] = hv == PN_KV_NAN ? hv : hk;
+            ((pn_u16 *)vb)[i] = hv;
+        }
+        kb[PN_KV_LANES * 2 + lane / 4 * (PN_KV_LANES * 4) + i % PN_KV_LANES * 4 + lane % 4] =
+            (uint8_t)(qk + 128);
+        ((int8_t *)vb)[PN_KV_CHUNK * 2 + i / 2 * 64 + 2 * lane + i % 2] = (int8_t)qv;
+    }
+}
+
+PN_FN float pn_kv_float(float x)
+{
+    return x;
+}
+
+/* Token it of head ih: k is its key as it is stored. */
+template <int KV> PN_FN void pn_kv_store(const pn_qk_args *a, int it, int ih, const float *k)
+{
+    const pn_cuda_part *const part = &a->parts[a->tok_part[it]];
+    const int pos = part->pos + it - part->tok0, i = pos % PN_KV_CHUNK;
+    const float *const v = a->v + ((int64_t)it * a->n_head_kv + ih) * a->head_dim;
+    uint8_t *const k_part = part->pages[pos / PN_KV_CHUNK] + a->kv_off +
+                            (int64_t)ih * ((int64_t)a->k_bytes + a->v_bytes);
+    uint8_t *const v_part = k_part + a->k_bytes;
+    if (KV == PN_CUDA_KV_F16)
+        pn_kv_store_floats<pn_u16, pn_kv_half>(k_part, v_part, i, k, v, a->head_dim);
+    else if (KV == PN_CUDA_KV_F32)
+        pn_kv_store_floats<float, pn_kv_float>(k_part, v_part, i, k, v, a->head_dim);
+    else
+        pn_kv_store_q8(k_part, v_part, i, k, v, a->head_dim);
+}
+
+/* Row it, ih of q8 from its n values. */
+PN_FN void pn_kv_quantize_query(const pn_qk_args *a, int it, int ih, const float *q)
+{
+    const int n_block = a->head_dim / 32, n_group = (n_block + PN_Q8B_GROUP - 1) / PN_Q8B_GROUP;
+    pn_q8b *const b = a->q8 + ((int64_t)it * a->n_head + ih) * n_group;
+    for (int ig = 0; ig < n_group; ig++)
+        pn_warp_quantize_q8b(b + ig, q + 256 * ig, n_block - PN_Q8B_GROUP * ig);
+}
+
+template <int KV> PN_FN bool pn_kv_is_mine(const pn_qk_args *a, int it)
+{
+    return a->parts[a->tok_part[it]].kv_type == KV;
+}
+
+/* --- norm and rotation ------------------------------------------------------------------------ */
+
+/* Pairs (i, i + n_rot / 2) of one head, each by one lane. */
+PN_FN void pn_rope_head(float *x, const float *cos_t, const float *sin_t, int n_rot)
+{
+    const int half = n_rot / 2;
+    for (int i = (int)pn_lane_id(); i < half; i += 32) {
+        const float x0 = x[i], x1 = x[i + half], c = cos_t[i], s = sin_t[i];
+        x[i] = pn_fma(x0, c, -(x1 * s));
+        x[i + half] = pn_fma(x0, s, x1 * c);
+    }
+}
+
+/* One head of token it, normed and rotated: into h (shared, this warp's) and back to its place. */
+PN_FN void pn_qk_head(const pn_qk_args *a, int it, float *x, const float *w, float *h)
+{
+    const int n = a->head_dim, lane = (int)pn_lane_id();
+    const int64_t angles = (int64_t)it * (a->n_rot / 2);
+    const float s = pn_rms_scale(pn_warp_sum_squares(x, n), n, a->eps);
+    for (int i = lane; i < n; i += 32)
+        h[i] = x[i] * s * w[i];
+    __syncwarp();
+    pn_rope_head(h, a->cos_t + angles, a->sin_t + angles, a->n_rot);
+    __syncwarp();
+    for (int i = lane; i < n; i += 32)
+        x[i] = h[i];
+}
+
+template <int KV> PN_FN void pn_qk(const pn_qk_args *a, float *shared)
+{
+    const int ih = (int)(blockIdx.x * PN_QK_HEADS + pn_warp_id()), it = (int)blockIdx.y,
+              n = a->head_dim;
+    float *const h = shared + (int)pn_warp_id() * n;
+    if (ih >= a->n_head + a->n_head_kv || !pn_kv_is_mine<KV>(a, it))
+        return;
+    if (ih < a->n_head) {
+        pn_qk_head(a, it, a->q + ((int64_t)it * a->n_head + ih) * 2 * n, a->q_norm, h);
+        if (KV == PN_CUDA_KV_Q8_0)
+            pn_kv_quantize_query(a, it, ih, h);
+    } else {
+        const int ik = ih - a->n_head;
+        pn_qk_head(a, it, a->k + ((int64_t)it * a->n_head_kv + ik) * n, a->k_norm, h);
+        pn_kv_store<KV>(a, it, ik, h);
+    }
+}
+
+template <int KV> PN_FN void pn_kv_store_row(const pn_qk_args *a)
+{
+    const int ih = (int)(blockIdx.x * PN_QK_HEADS + pn_warp_id()), it = (int)blockIdx.y;
+    if (ih < a->n_head_kv && pn_kv_is_mine<KV>(a, it))
+        pn_kv_store<KV>(a, it, ih, a->k + ((int64_t)it * a->n_head_kv + ih) * a->head_dim);
+}
+
+#define PN_KV_KERNELS(name, kv)                   \
+    PN_KERNEL(pn_k_qk_##name)(pn_qk_args a)       \
+    {                                             \
+        PN_DYN_SMEM(float, shared);               \
+        pn_qk<kv>(&a, shared);                    \
+    }                                             \
+    PN_KERNEL(pn_k_kv_store_##name)(pn_qk_args a) \
+    {                                             \
+        pn_kv_store_row<kv>(&a);                  \
+    }
+PN_KV_KERNELS(f16, PN_CUDA_KV_F16)
+PN_KV_KERNELS(f32, PN_CUDA_KV_F32)
+PN_KV_KERNELS(q8_0, PN_CUDA_KV_Q8_0)
+
+PN_KERNEL(pn_k_quantize_q8b)(pn_qk_args a)
+{
+    const int ih = (int)(blockIdx.x * PN_QK_HEADS + pn_warp_id()), it = (int)blockIdx.y;
+    if (ih < a.n_head && pn_kv_is_mine<PN_CUDA_KV_Q8_0>(&a, it))
+        pn_kv_quantize_query(&a, it, ih, a.q + ((int64_t)it * a.n_head + ih) * 2 * a.head_dim);
+}
+
+PN_KERNEL(pn_k_rope)(pn_rope_args a)
+{
+    const int ih = (int)(blockIdx.x * PN_QK_HEADS + pn_warp_id());
+    const int64_t it = blockIdx.y, angles = it * (a.n_rot / 2);
+    if (ih < a.n_head)
+        pn_rope_head(a.x + (it * a.n_head + ih) * a.head_stride, a.cos_t + angles, a.sin_t + angles,
+                     a.n_rot);
+}
+
+#endif
