@@ -112,6 +112,35 @@ $(LLGUIDANCE): scripts/llguidance
 	$(call say,WHEEL,$@)
 	@CC="$(CC)" scripts/llguidance $(@D)
 
+# The device code as cubins, which the program then holds, and as PTX for the tests; compilers from PyPI.
+# Cubins that are there are kept up to date by every build; without them the program has no code for GPUs.
+.PHONY: cuda cuda-ptx
+CUDA_DIR := build/cuda
+CUDA_SM  := 37 50 52 60 61 70 75 80 86 89 90 100 120
+PTX_SM   := 37 75 90
+DEVICE   := $(wildcard src/cuda/device/*.cu src/cuda/device/*.cuh src/cuda/args*.h src/cuda/device/nvrtc/*.h) \
+            src/base/arith.h src/quant/acts.h
+CUBINS   := $(patsubst %,$(CUDA_DIR)/pantheon-%.cubin,$(CUDA_SM))
+PTX      := $(patsubst %,$(CUDA_DIR)/pantheon-%.ptx,$(PTX_SM))
+CUDA_HAVE := $(filter $(wildcard $(CUDA_DIR)/*.cubin),$(CUBINS))
+$(CUDA_DIR)/fetched: scripts/cuda.py
+	$(call say,WHEEL,$@)
+	@mkdir -p $(@D)
+	@scripts/cuda.py fetch $(@D) && touch $@
+$(CUBINS): $(CUDA_DIR)/pantheon-%.cubin: $(DEVICE) $(CUDA_DIR)/fetched
+	$(call say,NVRTC,$@)
+	$(Q)scripts/cuda.py cubin $* $@ $(@D) src/cuda/device/pantheon.cu
+$(CUDA_DIR)/pantheon-%.ptx: $(DEVICE) $(CUDA_DIR)/fetched
+	$(call say,NVRTC,$@)
+	$(Q)scripts/cuda.py ptx $* $@ $(@D) src/cuda/device/pantheon.cu
+cuda: $(CUBINS) cuda-ptx
+	@scripts/cuda.py check $(CUBINS)
+	@$(MAKE) all
+cuda-ptx: $(PTX)
+	@tests/cuda/ptxlint.sh $(PTX)
+$(O)/src/cuda/cubins.o: $(CUDA_HAVE)
+$(O)/src/cuda/cubins.o: ALL_CFLAGS += -Wa,-I$(CUDA_DIR) '-DFC_CUBIN_LIST(X)=$(patsubst $(CUDA_DIR)/pantheon-%.cubin,X(%),$(CUDA_HAVE))'
+
 clean:
 	rm -rf build
 
@@ -180,6 +209,7 @@ replay-%: $(O)/tests/fuzz/replay_%
 
 test: setup-test
 	@$(MAKE) llguidance || echo "llguidance cannot be fetched: its tests are SKIPPED"
+	@$(MAKE) $(CUDA_DIR)/fetched || echo "NVRTC cannot be fetched: the tests of the device code's PTX are SKIPPED"
 	@$(MAKE) test-all
 test-all:
 	@$(MAKE) -k test-c test-cuda lint $(if $(filter release,$(BUILD)),aarch64); s=$$?; $(MAKE) test-py && exit $$s
@@ -214,10 +244,10 @@ $(O)/tests/cuda/kernel_names.inc: $(wildcard src/cuda/device/*.cu* src/cuda/args
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(CXX_ALL) -DPN_CUSHIM -DCUSHIM_NAMES -DPN_ARCH=900 -E -P -x c++ src/cuda/device/pantheon.cu | \
 	  grep -oE 'cushim_kernel_name +[a-z0-9_]+' | sed 's/.* \(.*\)/CUSHIM_KERNEL(\1)/' | sort -u > $@
-$(O)/tests/cuda/shim_kernels-%.o: tests/cuda/shim_kernels.cpp $(O)/tests/cuda/kernel_names.inc Makefile
+$(patsubst $(O)/tests/cuda/shim-%.so,$(O)/tests/cuda/shim_kernels-%.o,$(SHIM)): $(O)/tests/cuda/shim_kernels-%.o: tests/cuda/shim_kernels.cpp $(O)/tests/cuda/kernel_names.inc Makefile
 	$(call say,CXX,$@)
 	$(Q)$(CXX) $(CXX_ALL) $(SHIM_FLAGS) -DPN_ARCH=$* -I$(@D) -MMD -MP -c $< -o $@
-$(O)/tests/cuda/shim-%.so: $(O)/tests/cuda/shim_kernels-%.o $(O)/tests/cuda/cushim.o
+$(SHIM): $(O)/tests/cuda/shim-%.so: $(O)/tests/cuda/shim_kernels-%.o $(O)/tests/cuda/cushim.o
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -shared $(FLAGS_$(BUILD)) $^ -o $@
 $(CUDA_TEST): %: %.o $(CUDA_HARNESS) $(LIB) | $(SHIM)
@@ -311,6 +341,7 @@ help:
 #: make run        answers a prompt with the bundled model; installs what is missing to build
 #: make test       every test, under 20 minutes on two cores; installs the test packages too
 #: make test-c     the C tests alone: make run-unit/test_gguf runs one, replay-gguf one fuzz corpus
+#: make cuda       cubins of the device code into the program, compilers from PyPI: docs/CUDA.md
 #: make test-cuda  the CUDA kernels on the CPU, no GPU needed: make run-cuda/test_NAME runs one, ONLY= BACKEND= choose
 #: make test-py    the programs from outside, by pytest; ARGS='-k chat' chooses
 #: make check-kernels   the kernels against scalar code: SEED= repeats, ONLY= ISA= choose, BENCH=1 times
@@ -324,6 +355,7 @@ help:
 #: make compdb     build/compile_commands.json for editors;   make clean removes build/
 #: BUILD=debug|asan|tsan with any of them: another build, in build/BUILD. V=1 shows whole commands.
 
+$(O)/%.d: ;
 -include $(LIB_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(O)/%.d) $(KERNEL_TEST_OBJ:.o=.d) $(TEST_HELP:.o=.d) $(wildcard $(O)/tests/cuda/*.d) \
   $(FUZZ_SRC:%.c=$(O)/%.d) $(O)/tests/fuzz/replay.d $(LOGITS_DIGEST).d
 .SECONDARY:

@@ -7,8 +7,7 @@
 
 typedef struct fc_cubin {
     int sm; /* compute capability: 37 for 3.7, 120 for 12.0 */
-    const void *data;
-    size_t size;
+    const unsigned char *data, *end;
 } fc_cubin;
 
 /* The embedded ones, sm ascending; *n of them, 0 without `make cuda`. */

@@ -2,8 +2,7 @@
  *
  * Every call that fails says in one sentence which device, what was tried and why. After an error
  * that leaves the context without use (a fault in a kernel, a card that fell off the bus) the
- * device is lost: all its calls fail at once with that first reason, and closing it frees what it
- * can.
+ * device is lost: all its calls fail at once with that first reason; closing it frees what it can.
  *
  * Device addresses are plain pointers that the host never follows. Streams run beside each other
  * and beside the host; nothing is ordered but by streams, events and the calls that say "waits".

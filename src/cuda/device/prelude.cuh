@@ -42,13 +42,17 @@ template <class T> PN_FN T pn_ldg(const T *p)
 /* c + a . b, four signed bytes each; exact. */
 PN_FN int pn_dp4a(int a, int b, int c)
 {
-#if PN_ARCH >= 610
-    return __dp4a(a, b, c);
-#else
+#if PN_ARCH < 610
     c += (int8_t)a * (int8_t)b;
     c += (int8_t)(a >> 8) * (int8_t)(b >> 8);
     c += (int8_t)(a >> 16) * (int8_t)(b >> 16);
     return c + (a >> 24) * (b >> 24);
+#elif defined(PN_CUSHIM)
+    return __dp4a(a, b, c);
+#else /* not __dp4a, which NVRTC 11.8 leaves undefined for sm_70 */
+    int r;
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
 #endif
 }
 
