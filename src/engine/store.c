@@ -4,12 +4,12 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/signals.h"
 #include "engine/store_index.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -172,9 +172,8 @@ static void *writer_main(void *arg)
 {
     pn_store *const s = arg;
     /* The program's handlers run elsewhere, and a file that becomes too large is an error here. */
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    const sigset_t others = pn_signals_of_others();
+    pthread_sigmask(SIG_SETMASK, &others, NULL);
     /* What decoding leaves of the processors. Not SCHED_IDLE: beside a busy program that could keep
      * the lock from an engine for long. */
     setpriority(PRIO_PROCESS, (id_t)gettid(), 19);

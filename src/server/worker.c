@@ -1,9 +1,9 @@
 #include "server/worker.h"
 
 #include "base/mem.h"
+#include "base/signals.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 struct pn_worker {
     bool (*idle)(void *ctx);
@@ -63,9 +63,9 @@ pn_status pn_worker_new(const char *name, bool (*idle)(void *ctx), void *ctx, pn
     w->end = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->is_posted, NULL);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
+    const sigset_t others = pn_signals_of_others();
+    sigset_t before;
+    pthread_sigmask(SIG_BLOCK, &others, &before);
     const int refused = pthread_create(&w->thread, NULL, run, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (refused) {

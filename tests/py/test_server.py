@@ -1,7 +1,9 @@
 """The server beyond any protocol: health, routes, metrics, the log, shutting down."""
 import http.client
 import json
+import os
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -47,6 +49,18 @@ def test_health_while_loading_and_bad_model(tmp_path):
     assert broken.process.wait(60) == 1
     broken.stop(rc=1)
     assert broken.lines[-1].startswith("pantheon: ") and "bad.gguf" in broken.lines[-1]
+
+
+def test_model_cut_short_is_a_sentence(tmp_path):
+    """The thread that reads the lost page is the engine's."""
+    model = shutil.copy(MODEL, tmp_path / "model.gguf")
+    s = Server(model=model)
+    os.truncate(model, 1000)
+    with pytest.raises(ConnectionError):
+        s.post(CHAT, chat())
+    assert s.process.wait(60) == 1
+    s.reader.join(60)
+    assert "made shorter while it was in use" in s.log
 
 
 def test_port_in_use_is_a_sentence(server):
