@@ -176,16 +176,17 @@ static void learn(pn_request *r, pn_finish why)
 {
     if (!r->result.n_generated || r->opts.is_passing)
         return;
-    pn_ids *const held = &r->session->held;
-    const size_t n = held->len;
-    if (why == PN_FINISH_LENGTH || why == PN_FINISH_CALLER || why == PN_FINISH_LOOP)
-        pn_ids_add(held, r->next);
+    const bool is_writing = r->phase == PN_WRITING; /* else it stepped back: the prompt has all */
+    pn_ids *const ids = is_writing ? &r->session->held : &r->prompt;
+    const size_t n = ids->len;
+    if (is_writing && (why == PN_FINISH_LENGTH || why == PN_FINISH_CALLER || why == PN_FINISH_LOOP))
+        pn_ids_add(ids, r->next);
     pn_json *tools = NULL;
     if (r->tools.len && pn_json_parse(r->tools.ptr, r->tools.len, "tools", &tools, NULL) != PN_OK)
         tools = NULL;
-    pn_replay_learn(r->engine->replay, held->ptr, held->len, r->prompt.len, tools);
+    pn_replay_learn(r->engine->replay, ids->ptr, ids->len, (size_t)r->result.n_prompt, tools);
     pn_json_free(tools);
-    held->len = n;
+    ids->len = n;
 }
 
 void pn_request_end(pn_request *r, pn_finish why)
@@ -212,7 +213,8 @@ bool pn_request_wants_end(pn_request *r)
 static void tell_progress(pn_request *r, uint64_t n_read)
 {
     const pn_gen_opts *const gen = &r->opts.gen;
-    if (gen->progress && !gen->progress(gen->ctx, "reading", n_read, r->prompt.len))
+    const bool is_answer = r->result.n_generated > 0; /* that is read again */
+    if (gen->progress && !is_answer && !gen->progress(gen->ctx, "reading", n_read, r->prompt.len))
         pn_request_cancel(r);
 }
 
@@ -267,10 +269,20 @@ static pn_status prepare(pn_request *r, pn_err *err)
     }
     pn_cache_hit hit;
     PN_TRY(pn_session_begin(r->session, &r->prompt, &r->turns, r->opts.is_passing, &hit, err));
-    r->result.n_cached = hit.pos;
-    r->result.n_common = hit.n_common;
-    r->result.miss = hit.miss;
+    const bool is_first = r->begun_s <= 0;
+    if (is_first) {
+        r->result.n_cached = hit.pos;
+        r->result.n_common = hit.n_common;
+        r->result.miss = hit.miss;
+    }
     return r->session->held.len < r->prompt.len ? pn_seq_reserve(&r->session->seq, 1, err) : PN_OK;
+}
+
+/* The prompt is read, for the first time or again. */
+static void set_read(pn_request *r, double now)
+{
+    if (r->read_s <= 0)
+        r->read_s = now;
 }
 
 bool pn_request_begin(pn_request *r, bool may_wait)
@@ -281,17 +293,36 @@ bool pn_request_begin(pn_request *r, bool may_wait)
         let_go(r);
         return false;
     }
-    r->begun_s = pn_now_s();
+    if (r->begun_s <= 0)
+        r->begun_s = pn_now_s();
     r->phase = PN_READING;
     if (st != PN_OK) {
         pn_request_fail(r, &err);
         return true;
     }
     if (r->session->held.len == r->prompt.len) {
-        r->read_s = r->begun_s;
+        set_read(r, r->begun_s);
         tell_progress(r, r->prompt.len);
         write_next(r);
     }
+    return true;
+}
+
+bool pn_request_step_back(pn_request *r)
+{
+    const pn_ids *const held = &r->session->held;
+    if (r->phase == PN_WRITING) {
+        const size_t n = held->len - r->prompt.len;
+        if (!pn_ids_reserve(&r->prompt, n + 1))
+            return false;
+        memcpy(r->prompt.ptr + r->prompt.len, held->ptr + r->prompt.len, n * sizeof *held->ptr);
+        r->prompt.len += n;
+        pn_ids_add(&r->prompt, r->next);
+    }
+    let_go(r);
+    if (r->session)
+        pn_session_reset(r->session);
+    r->phase = PN_WAITING;
     return true;
 }
 
@@ -352,7 +383,7 @@ void pn_request_advance(pn_request *r, pn_status st, const pn_err *err)
     if (!is_answer) {
         tell_progress(r, s->held.len);
         if (s->has_logits)
-            r->read_s = pn_now_s();
+            set_read(r, pn_now_s());
     }
     if (s->has_logits)
         write_next(r);

@@ -21,7 +21,8 @@ struct pn_request {
     pn_request *next_in_list; /* of the scheduler's queue, or of those at work */
     pn_phase phase;
     pn_request_opts opts; /* what it points to is copied elsewhere, the constraint apart */
-    pn_ids prompt, turns; /* the prompt; where messages of it begin */
+    pn_ids prompt,
+        turns; /* what is to be read, the answer too if it stepped back; where messages begin */
     pn_buf tools;
     pn_session *session; /* the caller's, or its own from pn_request_begin on */
     pn_answer answer;
@@ -49,6 +50,11 @@ enum {
 /* From the queue to work: gives it a sequence, or makes its session's hold a prefix of the prompt.
  * May end it at once. False when memory is short for now: it stays where it is. */
 bool pn_request_begin(pn_request *r, bool may_wait);
+
+/* From work back to the queue, since memory is short and others need it: its sequence is given up,
+ * as a border where the cache keeps it. It begins again with its prompt and what it wrote, and the
+ * answer goes on. False when there is no memory for these ids; it is unchanged. */
+bool pn_request_step_back(pn_request *r);
 
 /* Tokens it can feed in the next pass: of the prompt up to the next state to keep, or one. */
 int pn_request_n_left(const pn_request *r);

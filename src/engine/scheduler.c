@@ -37,13 +37,25 @@ void pn_scheduler_clear(pn_scheduler *s)
 
 /* --- the queue -------------------------------------------------------------------------------- */
 
-void pn_scheduler_add(pn_scheduler *s, pn_request *r)
+/* Before those of a lower priority than `above`. */
+static void put(pn_scheduler *s, pn_request *r, int above)
 {
     pn_request **at = &s->waiting;
-    while (*at && (*at)->opts.priority >= r->opts.priority)
+    while (*at && (*at)->opts.priority >= above)
         at = &(*at)->next_in_list;
     r->next_in_list = *at;
     *at = r;
+}
+
+void pn_scheduler_add(pn_scheduler *s, pn_request *r)
+{
+    put(s, r, r->opts.priority);
+}
+
+/* The first of its priority: it was at work already, or nearly. */
+static void put_back(pn_scheduler *s, pn_request *r)
+{
+    put(s, r, r->opts.priority + 1);
 }
 
 static bool unlink_from(pn_request **at, pn_request *r)
@@ -58,8 +70,10 @@ static bool unlink_from(pn_request **at, pn_request *r)
 
 void pn_scheduler_remove(pn_scheduler *s, pn_request *r)
 {
-    if (!unlink_from(&s->waiting, r) && unlink_from(&s->working, r))
+    if (!unlink_from(&s->waiting, r) && unlink_from(&s->working, r)) {
         s->n_working--;
+        s->is_full = false;
+    }
     for (int ip = 0; ip < s->n_part; ip++)
         if (s->part_of[ip] == r)
             s->part_of[ip] = NULL;
@@ -78,7 +92,7 @@ static void end_unwanted(pn_request *list)
 /* From the queue to work while there is room. */
 static void admit(pn_scheduler *s)
 {
-    while (s->waiting && s->n_working < s->n_max) {
+    while (s->waiting && s->n_working < s->n_max && !s->is_full) {
         pn_request *const r = s->waiting;
         s->waiting = r->next_in_list;
         pn_request **end = &s->working;
@@ -90,8 +104,7 @@ static void admit(pn_scheduler *s)
         s->n_working++;
         if (!pn_request_begin(r, s->n_working > 1)) {
             pn_scheduler_remove(s, r);
-            r->next_in_list = s->waiting;
-            s->waiting = r;
+            put_back(s, r);
             return;
         }
     }
@@ -139,6 +152,18 @@ static bool should_stop(void *ctx, int i_part)
     return pn_request_leaves(s->part_of[i_part]);
 }
 
+/* None can go on: r, the last to come, waits until another one has ended, or there is no other. */
+static void give_way(pn_scheduler *s, pn_request *r)
+{
+    if (s->n_working == 1 || !pn_request_step_back(r)) {
+        pn_request_fail(r, &r->err);
+        return;
+    }
+    pn_scheduler_remove(s, r);
+    put_back(s, r);
+    s->is_full = true;
+}
+
 static void run_pass(pn_engine *e)
 {
     pn_scheduler *const s = &e->scheduler;
@@ -155,7 +180,7 @@ static void run_pass(pn_engine *e)
             lacking = r; /* memory is short: it waits while others go on */
     }
     if (!s->n_part && lacking)
-        pn_request_fail(lacking, &lacking->err); /* the last to come gives way */
+        give_way(s, lacking);
     if (!s->n_part)
         return;
     const pn_batch batch = {

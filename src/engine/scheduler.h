@@ -19,6 +19,7 @@ typedef struct pn_scheduler {
     int n_part;
     double served; /* of the prompt that was served last: where those that come begin */
     bool is_stepping;
+    bool is_full; /* one stepped back for want of memory: none is admitted before another ends */
     pn_pace pace;
 } pn_scheduler;
 

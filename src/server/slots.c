@@ -179,14 +179,14 @@ static void put_request(const pn_slots *s, const pn_request *r, pn_jw *w)
     pn_jw_int(w, "n_ctx", r->session ? r->session->seq.n_ctx : s->state.n_ctx);
     pn_jw_bool(w, "speculative", false);
     pn_jw_bool(w, "is_processing", r->phase != PN_WAITING);
-    pn_jw_int(w, "n_prompt_tokens", (int64_t)r->prompt.len);
+    pn_jw_int(w, "n_prompt_tokens", r->result.n_prompt);
     pn_jw_int(w, "n_prompt_tokens_cache", r->result.n_cached);
     if (r->phase == PN_READING)
         pn_jw_int(w, "n_prompt_tokens_processed",
                   (int64_t)r->session->held.len - r->result.n_cached);
     else
         pn_jw_int(w, "n_prompt_tokens_processed",
-                  r->phase == PN_WAITING ? 0 : (int64_t)r->prompt.len - r->result.n_cached);
+                  r->phase == PN_WAITING ? 0 : r->result.n_prompt - r->result.n_cached);
     pn_native_put_settings(w, "params", &r->opts.gen);
     pn_jw_begin_arr(w, "next_token");
     pn_jw_begin_obj(w, NULL);

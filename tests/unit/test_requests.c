@@ -597,6 +597,87 @@ static void test_short_of_memory(void **state)
     }
 }
 
+enum {
+    N_LONG = 5,
+    N_LONG_PROMPT = 200,
+    N_LONG_ANSWER = 300
+};
+
+/* Submits request i of those that together need twice the memory. session: to work in, or NULL. */
+static void submit_long(setup *t, int i, pn_session *session, client *c)
+{
+    int32_t ids[N_LONG_PROMPT];
+    for (int j = 0; j < N_LONG_PROMPT; j++)
+        ids[j] = (j * 37 + i * 977) % N_VOCAB_ASKED;
+    pn_request_opts o = request_opts(t, i, c);
+    o.ids = ids;
+    o.n_id = N_LONG_PROMPT;
+    o.session = session;
+    o.state.n_ctx = N_LONG_PROMPT + N_LONG_ANSWER;
+    o.gen.n_predict = N_LONG_ANSWER;
+    o.is_passing = i == 2;
+    submit(t, &o);
+}
+
+/* Whether the request was at work and waits again. */
+static bool steps_back(const client *c, bool *was_at_work)
+{
+    const bool is_back = *was_at_work && c->r->phase == PN_WAITING;
+    *was_at_work = c->r->phase == PN_READING || c->r->phase == PN_WRITING;
+    return is_back;
+}
+
+/* Each fits, but not all: where none can go on, the last to come gives its memory up and goes on
+ * later, at the same token. One that is cancelled meanwhile has the text so far. */
+static void test_memory_for_some(void **state)
+{
+    (void)state;
+    setup t = setup_open((pn_engine_opts){ .cache_ram_bytes = 64 << 20 });
+    client alone[N_LONG] = { 0 };
+    for (int i = 0; i < N_LONG; i++) {
+        submit_long(&t, i, NULL, &alone[i]);
+        run_all(&t);
+        pn_request_free(alone[i].r);
+    }
+    const size_t least = pn_cache_min_bytes(t.m, PN_KV_F16);
+    for (int round = 0; round < 4; round++) {
+        const bool has_session = round & 1, does_cancel = round & 2;
+        pn_engine_free(t.e);
+        t.e = engine_new(t.m, (pn_engine_opts){ .cache_ram_bytes = least + least / 2 });
+        client c[N_LONG] = { 0 };
+        bool was_at_work[N_LONG] = { 0 };
+        int n_back = 0, cancelled = -1;
+        const pn_state_opts opts = { .n_ctx = N_LONG_PROMPT + N_LONG_ANSWER };
+        pn_session *session = NULL;
+        if (has_session)
+            assert_int_equal(pn_session_new(t.e, &opts, &session, NULL), PN_OK);
+        for (int i = 0; i < N_LONG; i++)
+            submit_long(&t, i, i == 3 ? session : NULL, &c[i]);
+        while (pn_engine_step(t.e))
+            for (int i = 0; i < N_LONG; i++)
+                if (steps_back(&c[i], &was_at_work[i])) {
+                    n_back++;
+                    if (does_cancel && cancelled < 0 && c[i].len)
+                        pn_request_cancel(c[cancelled = i].r);
+                }
+        assert_true(n_back > 0 && (cancelled >= 0) == does_cancel);
+        for (int i = 0; i < N_LONG; i++) {
+            pn_gen_result r;
+            pn_err err = { 0 };
+            if (pn_request_result(c[i].r, &r, &err) != PN_OK)
+                fail_msg("round %d, request %d: %s", round, i, err.msg);
+            assert_int_equal(r.finish, i == cancelled ? PN_FINISH_CALLER : PN_FINISH_LENGTH);
+            assert_int_equal(r.n_prompt, N_LONG_PROMPT);
+            assert_in_range(r.n_cached, 0, N_LONG_PROMPT - 1);
+            assert_true(i == cancelled ? c[i].len < alone[i].len : c[i].len == alone[i].len);
+            assert_memory_equal(c[i].text, alone[i].text, c[i].len);
+            pn_request_free(c[i].r);
+        }
+        pn_session_free(session);
+    }
+    setup_close(&t);
+}
+
 /* A cancel from another thread, at whatever moment. */
 static void *cancel_soon(void *ctx)
 {
@@ -676,6 +757,7 @@ int main(void)
         cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_cancelled_prompt),
         cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_memory_for_some),
         cmocka_unit_test(test_cancel_from_a_thread),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_passing),
