@@ -401,7 +401,11 @@ static pn_status read_request(const pn_jat *root, pn_canon *c, pn_err *err)
         const pn_jat message = pn_jat_item(&messages, i);
         PN_TRY(read_message(&message, c, err));
     }
+    /* A last turn of the assistant's is the beginning of the answer. */
+    const bool goes_on = c->has_turn && !c->n_call;
     pn_canon_end_messages(c);
+    if (goes_on)
+        pn_jw_bool(&c->w, "continue_final_message", true);
     size_t n_tool;
     PN_TRY(read_tools(&tools, c, &n_tool, err));
     PN_TRY(read_tool_choice(&choice, c, err));

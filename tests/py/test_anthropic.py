@@ -86,6 +86,20 @@ def test_count_tokens_is_exact(client):
     assert client.messages.count_tokens(model="q", messages=[{"role": "user", "content": "x " * 40000}]).input_tokens > 40000
 
 
+def test_last_turn_is_gone_on_with(client, server):
+    """A beginning that the client wrote for the answer is not an answer of its own."""
+    messages = ASK["messages"] + [{"role": "assistant", "content": "He hath shewed thee, O man,"}]
+    answer = client.messages.create(**ASK | {"messages": messages, "thinking": ON}, **GREEDY)
+    chat = server.ask("/v1/chat/completions", {"messages": messages, "continue_final_message": True, "temperature": 0,
+                                               "max_tokens": ASK["max_tokens"]})
+    assert kinds(answer) == ["text"] and answer.content[0].text == chat["choices"][0]["message"]["content"]
+    n = client.messages.count_tokens(model="q", messages=messages, thinking=ON).input_tokens
+    assert n == answer.usage.input_tokens + answer.usage.cache_read_input_tokens == chat["usage"]["prompt_tokens"]
+    thought = [{"type": "thinking", "thinking": "It is", "signature": ""}]
+    answer = client.messages.create(**ASK | {"messages": messages[:-1] + [{"role": "assistant", "content": thought}]}, **GREEDY)
+    assert kinds(answer)[0] == "thinking"
+
+
 def test_nonce_of_claude_code(client):
     """A11: the value that is new with every request does not reach the prompt."""
     def ask(i):
