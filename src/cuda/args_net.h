@@ -257,6 +257,18 @@ typedef struct pn_attend_args {
     float scale;       /* 1 / sqrt(head_dim) */
 } pn_attend_args;
 
+/* pn_k_attend_step_f16, _f32, _q8_0: pn_k_qk_* and pn_k_attend_parts_* in one, for head_dim up to
+ * PN_ATTEND_STEP_DIM and few tokens: every block norms and rotates what it needs itself. q and k
+ * stay as the projections gave them; neither q8 is needed. */
+typedef struct pn_attend_step_args {
+    pn_qk_args qk;
+    pn_attend_args attend;
+} pn_attend_step_args;
+
+enum {
+    PN_ATTEND_STEP_DIM = 256
+};
+
 PN_FN int pn_attend_quantizes(int32_t n_head, int32_t head_dim)
 {
     return n_head * head_dim % 256 == 0 && (head_dim % 256 == 0 || 256 % head_dim == 0);

@@ -159,15 +159,28 @@ static uint32_t query_tiles(const pn_attend_args *a, int n_row)
     return blocks((int64_t)a->n_tok_max * (a->n_head / a->n_head_kv), n_row);
 }
 
+/* Blocks for each chunk, KV head and tile of queries. */
+static pn_dims by_chunks(const char *kernel, const pn_attend_args *a)
+{
+    pn_dims d =
+        net(kernel, (uint32_t)a->n_chunk,
+            (uint32_t)a->n_head_kv * query_tiles(a, PN_ATTEND_ROWS_FEW), (uint32_t)a->n_part);
+    d.block = PN_ATTEND_THREADS;
+    return d;
+}
+
 pn_dims pn_attend_parts_dims(const pn_attend_args *a, int kv_type)
 {
     static const char *const names[] = { "pn_k_attend_parts_f16", "pn_k_attend_parts_f32",
                                          "pn_k_attend_parts_q8_0" };
-    pn_dims d =
-        net(names[kv_type], (uint32_t)a->n_chunk,
-            (uint32_t)a->n_head_kv * query_tiles(a, PN_ATTEND_ROWS_FEW), (uint32_t)a->n_part);
-    d.block = PN_ATTEND_THREADS;
-    return d;
+    return by_chunks(names[kv_type], a);
+}
+
+pn_dims pn_attend_step_dims(const pn_attend_step_args *a, int kv_type)
+{
+    static const char *const names[] = { "pn_k_attend_step_f16", "pn_k_attend_step_f32",
+                                         "pn_k_attend_step_q8_0" };
+    return by_chunks(names[kv_type], &a->attend);
 }
 
 pn_dims pn_attend_join_dims(const pn_attend_args *a)

@@ -45,6 +45,7 @@ pn_dims pn_kv_store_dims(const pn_qk_args *a, int kv_type);
 pn_dims pn_quantize_q8b_dims(const pn_qk_args *a);
 pn_dims pn_rope_dims(const pn_rope_args *a);
 pn_dims pn_attend_parts_dims(const pn_attend_args *a, int kv_type);
+pn_dims pn_attend_step_dims(const pn_attend_step_args *a, int kv_type);
 pn_dims pn_attend_join_dims(const pn_attend_args *a);
 pn_dims pn_attend_rows_dims(const pn_attend_args *a, int kv_type);
 

@@ -165,6 +165,79 @@ TEST(attend_parts, "every chunk by itself, then joined, with and without gate an
     }
 }
 
+/* Few tokens; the first of them have their chunk to themselves, or share it with older ones. */
+static const attention_shape step_shapes[] = {
+    { 4, 2, 32, 16, { { 0, 1, PN_KV_F16 }, { 260, 1, PN_KV_Q8_0 } } },
+    { 3, 3, 18, 6, { { 126, 5, PN_KV_F32 }, { 7, 1, PN_KV_F16 } } },
+    { 16, 2, 256, 64, { { 128, 1, PN_KV_F16 }, { 255, 2, PN_KV_Q8_0 }, { 70, 1, PN_KV_F32 } } },
+    { 20, 1, 64, 64, { { 125, 6, PN_KV_Q8_0 } } },
+};
+
+/* What stands in the pages before the pass, and q, k, v as the projections give them. */
+TEST(attend_step, "heads, pages and chunks in one launch, then joined")
+{
+    for (const attention_shape &s : step_shapes) {
+        name(s);
+        const size_t d = s.head_dim, n = s.n_head * d;
+        inputs in(s);
+        array<float> k(s.n_tok() * s.n_head_kv * d), v(k.size()), q_norm(d), k_norm(d),
+            cos_t(s.n_tok() * s.n_rot / 2), sin_t(cos_t.size());
+        for (array<float> *a : { &k, &v, &q_norm, &k_norm, &cos_t, &sin_t })
+            fill_normal(*a, 1.0f);
+        pn_attend_step_args step = {};
+        pn_qk_args qk = {};
+        qk.q = in.q;
+        qk.k = k;
+        qk.v = v;
+        qk.q_norm = q_norm;
+        qk.k_norm = k_norm;
+        qk.cos_t = cos_t;
+        qk.sin_t = sin_t;
+        qk.parts = in.pages.parts;
+        qk.tok_part = in.pages.tok_part;
+        qk.n_tok = (int)s.n_tok();
+        qk.n_head = (int)s.n_head;
+        qk.n_head_kv = (int)s.n_head_kv;
+        qk.head_dim = (int)d;
+        qk.n_rot = (int)s.n_rot;
+        qk.eps = 1e-6f;
+        const size_t n_part = s.n_tok() * s.n_head * (size_t)s.n_chunk();
+        array<float> out(s.n_tok() * n), part_o(n_part * d), part_ml(2 * n_part);
+        for (int t = 0; t < PN_KV_COUNT; t++) {
+            if (!s.has((pn_kv_type)t))
+                continue;
+            step.attend = attend_args(s, in, (pn_kv_type)t, out);
+            step.attend.q8 = NULL;
+            step.attend.part_o = part_o;
+            step.attend.part_ml = part_ml;
+            step.qk = qk;
+            step.qk.kv_off = step.attend.kv_off;
+            step.qk.k_bytes = step.attend.k_bytes;
+            step.qk.v_bytes = step.attend.v_bytes;
+            launch(step, pn_attend_step_dims(&step, t));
+        }
+        launch(step.attend, pn_attend_join_dims(&step.attend));
+        /* the CPU: heads in place, its own copy of the pages, attention */
+        for (size_t it = 0; it < s.n_tok(); it++) {
+            const size_t ip = (size_t)in.pages.tok_part[it], at = it * s.n_rot / 2;
+            for (size_t ih = 0; ih < s.n_head; ih++) {
+                float *const x = in.q + (it * s.n_head + ih) * 2 * d;
+                scalar().rmsnorm(x, x, q_norm, d, 1e-6f);
+                scalar().rope(x, cos_t + at, sin_t + at, s.n_rot);
+            }
+            for (size_t ik = 0; ik < s.n_head_kv; ik++) {
+                float *const x = k + (it * s.n_head_kv + ik) * d;
+                scalar().rmsnorm(x, x, k_norm, d, 1e-6f);
+                scalar().rope(x, cos_t + at, sin_t + at, s.n_rot);
+                in.pages.store(ip, s.parts[ip].pos + (int)it - in.pages.parts[ip].tok0, ik, x,
+                               v + (it * s.n_head_kv + ik) * d);
+            }
+        }
+        in.pages.check();
+        same("out", out, want_out(s, in, true));
+    }
+}
+
 /* More chunks than the join takes at a time, with maxima in every order. */
 TEST(attend_join_long, "the join of hundreds of chunks")
 {

@@ -77,10 +77,11 @@ PN_FN const uint8_t *pn_attend_k(const pn_attend_args *a, const pn_attend_tile *
     return t->part->pages[c] + a->kv_off + (int64_t)t->ik * ((int64_t)a->k_bytes + a->v_bytes);
 }
 
-/* Stored floats. f16 by the conversion that every GPU has; exact. */
+/* Stored floats, by plain loads: the block may have stored some itself. f16 by the conversion that
+ * every GPU has; exact. */
 PN_FN float pn_kv_load(const float *p)
 {
-    return pn_ldg(p);
+    return *p;
 }
 PN_FN float pn_kv_load(const pn_u16 *p)
 {
@@ -88,7 +89,7 @@ PN_FN float pn_kv_load(const pn_u16 *p)
     return pn_h2f(*p);
 #else
     float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(pn_ldg(p)));
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(*p));
     return f;
 #endif
 }
@@ -165,7 +166,7 @@ PN_FN void pn_attend_score(float acc[R], const pn_attend_smem<PN_CUDA_KV_Q8_0, R
             isum[r] = 0;
 #pragma unroll
         for (int w = 0; w < 8; w++) { /* stored with 128 added: the top bit turned */
-            const int k = (int)(pn_ldg(words + w * PN_KV_LANES + lane) ^ 0x80808080u);
+            const int k = (int)(words[w * PN_KV_LANES + lane] ^ 0x80808080u);
 #pragma unroll
             for (int r = 0; r < R; r++)
                 isum[r] = pn_dp4a(k, s->q[(8 * ib + w) * R + r], isum[r]);
@@ -306,8 +307,8 @@ PN_FN void pn_attend_values(pn_attend_smem<PN_CUDA_KV_Q8_0, R> *s, const uint8_t
     for (int ib = (int)pn_warp_id(); ib < head_dim / 32; ib += PN_ATTEND_WARPS) {
         const uint8_t *const block = v_part + (int64_t)ib * PN_KV_V_TILE;
         const pn_u16 *const v = (const pn_u16 *)(block + PN_KV_CHUNK * 2) + lane;
-        const uint32_t scales[2] = { pn_ldg((const uint32_t *)block + lane),
-                                     pn_ldg((const uint32_t *)block + lane + 32) };
+        const uint32_t scales[2] = { ((const uint32_t *)block)[lane],
+                                     ((const uint32_t *)block)[lane + 32] };
         float o[R];
         int isum[R];
 #pragma unroll
@@ -318,7 +319,7 @@ PN_FN void pn_attend_values(pn_attend_smem<PN_CUDA_KV_Q8_0, R> *s, const uint8_t
         __syncwarp();
 #pragma unroll 4
         for (int j = 0; j < (n + 1) / 2; j++) {
-            const int pair = pn_ldg(v + j * PN_KV_LANES);
+            const int pair = v[j * PN_KV_LANES];
             const int v0 = (int8_t)pair, v1 = (int8_t)(pair >> 8);
 #pragma unroll
             for (int r = 0; r < R; r++)

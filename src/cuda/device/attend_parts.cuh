@@ -22,23 +22,37 @@ template <int R> struct pn_attend_put_part {
     }
 };
 
-template <int KV, int R>
-PN_FN void pn_attend_part(const pn_attend_args *a, pn_attend_smem<KV, R> *s)
+/* What a block of the grid of pn_attend_parts_dims has to do; n is 0 where that is nothing. */
+typedef struct pn_attend_chunk {
+    pn_attend_tile tile;
+    int c, n, seen; /* chunk; positions of it, and in all, that the last query sees */
+    const uint8_t *k_part;
+} pn_attend_chunk;
+
+template <int KV, int R> PN_FN pn_attend_chunk pn_attend_chunk_at(const pn_attend_args *a)
 {
     const pn_cuda_part *const part = &a->parts[blockIdx.z];
-    const int c = (int)blockIdx.x, t = (int)threadIdx.x;
     const int ik = (int)blockIdx.y % a->n_head_kv;
-    const pn_attend_tile tile =
-        pn_attend_tile_at(a, part, ik, (int64_t)(blockIdx.y / (unsigned)a->n_head_kv) * R, R);
-    if (part->kv_type != KV || !tile.n_row)
-        return;
-    const int seen = part->pos + (tile.q0 + tile.n_row - 1) / tile.group + 1; /* the last row's */
-    const int n = pn_attend_visible(seen, c);
-    if (!n)
-        return;
-    const uint8_t *const k_part = pn_attend_k(a, &tile, c);
-    pn_attend_open<R>(&s->rows, a, &tile);
-    pn_attend_scores<KV, R>(s, a, k_part, n, false);
+    pn_attend_chunk ch;
+    ch.tile = pn_attend_tile_at(a, part, ik, (int64_t)(blockIdx.y / (unsigned)a->n_head_kv) * R, R);
+    ch.c = (int)blockIdx.x;
+    ch.n = 0;
+    if (part->kv_type != KV || !ch.tile.n_row)
+        return ch;
+    ch.seen = part->pos + (ch.tile.q0 + ch.tile.n_row - 1) / ch.tile.group + 1;
+    ch.n = pn_attend_visible(ch.seen, ch.c);
+    if (ch.n)
+        ch.k_part = pn_attend_k(a, &ch.tile, ch.c);
+    return ch;
+}
+
+/* Scores, weights, values and their places; the rows are open. */
+template <int KV, int R>
+PN_FN void pn_attend_part(const pn_attend_args *a, pn_attend_smem<KV, R> *s,
+                          const pn_attend_chunk *ch, bool has_q)
+{
+    const int t = (int)threadIdx.x, c = ch->c;
+    pn_attend_scores<KV, R>(s, a, ch->k_part, ch->n, has_q);
     __syncthreads();
     pn_attend_softmax<KV, R>(s, a->scale, c);
     __syncthreads();
@@ -53,14 +67,24 @@ PN_FN void pn_attend_part(const pn_attend_args *a, pn_attend_smem<KV, R> *s)
     put.c = c;
     put.n_chunk = a->n_chunk;
     put.head_dim = a->head_dim;
-    pn_attend_values(s, k_part + a->k_bytes, a->head_dim, n, put);
+    pn_attend_values(s, ch->k_part + a->k_bytes, a->head_dim, ch->n, put);
+}
+
+template <int KV, int R>
+PN_FN void pn_attend_parts(const pn_attend_args *a, pn_attend_smem<KV, R> *s)
+{
+    const pn_attend_chunk ch = pn_attend_chunk_at<KV, R>(a);
+    if (!ch.n)
+        return;
+    pn_attend_open<R>(&s->rows, a, &ch.tile);
+    pn_attend_part<KV, R>(a, s, &ch, false);
 }
 
 #define PN_ATTEND_PARTS(name, kv)                                          \
     PN_KERNEL(pn_k_attend_parts_##name)(pn_attend_args a)                  \
     {                                                                      \
         __shared__ __align__(16) pn_attend_smem<kv, PN_ATTEND_ROWS_FEW> s; \
-        pn_attend_part<kv, PN_ATTEND_ROWS_FEW>(&a, &s);                    \
+        pn_attend_parts<kv, PN_ATTEND_ROWS_FEW>(&a, &s);                   \
     }
 PN_ATTEND_PARTS(f16, PN_CUDA_KV_F16)
 PN_ATTEND_PARTS(f32, PN_CUDA_KV_F32)

@@ -28,15 +28,33 @@ PN_FN pn_channel pn_channel_at(const float *x, const float *window, const float 
 PN_FN float pn_channel_in(const pn_channel *ch, int i)
 {
     const int n_old = ch->n_conv - 1;
-    return i < n_old ? ch->window[i * ch->n_ch] : ch->x[(i - n_old) * ch->n_ch];
+    return *(i < n_old ? ch->window + i * ch->n_ch : ch->x + (i - n_old) * ch->n_ch);
+}
+
+/* Taps j0 .. j0 + N - 1 of token t's chain, loaded together. */
+template <int N> PN_FN float pn_channel_taps(const pn_channel *ch, int t, int j0, float acc)
+{
+    float w[N], in[N];
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        w[j] = ch->w[j0 + j];
+        in[j] = pn_channel_in(ch, t + j0 + j);
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        acc = pn_fma(w[j], in[j], acc);
+    return acc;
 }
 
 /* Output of token t: one chain, oldest tap first, then SiLU. */
 PN_FN float pn_channel_conv(const pn_channel *ch, int t)
 {
     float acc = 0.0f;
-    for (int j = 0; j < ch->n_conv; j++)
-        acc = pn_fma(ch->w[j], pn_channel_in(ch, t + j), acc);
+    int j = 0;
+    for (; j + 4 <= ch->n_conv; j += 4)
+        acc = pn_channel_taps<4>(ch, t, j, acc);
+    for (; j < ch->n_conv; j++)
+        acc = pn_channel_taps<1>(ch, t, j, acc);
     return pn_silu(acc);
 }
 

@@ -42,25 +42,31 @@ PN_FN pn_u16 pn_kv_quantize_32(float x, int *q)
     return h;
 }
 
-/* A group of eight times 32 activations, of which the first n blocks have values; as
- * pn_quantize_q8b_scalar. */
+/* A block of 32 activations of a pn_q8b, as pn_quantize_q8b_scalar: this lane's q, and d. */
+PN_FN int pn_quantize_q8b_32(float x, float *d)
+{
+    const uint32_t amax = pn_warp_max_bits(pn_asu(x) & 0x7fffffffu);
+    *d = 0.0f;
+    if (amax < (127u - 119u) << 23)
+        return 0;
+    if (amax >= 0x7f800000u) {
+        *d = pn_asf(0x7fc00000u);
+        return 0;
+    }
+    const float is = pn_div(127.0f, pn_asf(amax));
+    *d = pn_div(1.0f, is);
+    return pn_rinti(is * x);
+}
+
+/* A group of eight blocks, of which the first n_block have values. */
 PN_FN void pn_warp_quantize_q8b(pn_q8b *b, const float *x, int n_block)
 {
     const int lane = (int)pn_lane_id();
     for (int ib = 0; ib < PN_Q8B_GROUP; ib++) {
-        const float v = ib < n_block ? x[32 * ib + lane] : 0.0f;
-        const uint32_t amax = pn_warp_max_bits(pn_asu(v) & 0x7fffffffu);
-        float d = 0.0f;
-        int q = 0;
-        if (amax >= 0x7f800000u) {
-            d = pn_asf(0x7fc00000u);
-        } else if (amax >= (127u - 119u) << 23) {
-            const float is = pn_div(127.0f, pn_asf(amax));
-            d = pn_div(1.0f, is);
-            q = pn_rinti(is * v);
-        }
-        b->q[32 * ib + lane] = (int8_t)q;
+        float d;
+        const int q = pn_quantize_q8b_32(ib < n_block ? x[32 * ib + lane] : 0.0f, &d);
         const int sum = pn_warp_sum_int(q);
+        b->q[32 * ib + lane] = (int8_t)q;
         if (lane == 0) {
             b->d[ib] = d;
             b->sum[ib] = sum;
@@ -153,8 +159,8 @@ PN_FN void pn_rope_head(float *x, const float *cos_t, const float *sin_t, int n_
     }
 }
 
-/* One head of token it, normed and rotated: into h (shared, this warp's) and back to its place. */
-PN_FN void pn_qk_head(const pn_qk_args *a, int it, float *x, const float *w, float *h)
+/* One head of token it, normed and rotated: into h, shared, this warp's. */
+PN_FN void pn_qk_head(const pn_qk_args *a, int it, const float *x, const float *w, float *h)
 {
     const int n = a->head_dim, lane = (int)pn_lane_id();
     const int64_t angles = (int64_t)it * (a->n_rot / 2);
@@ -164,7 +170,13 @@ PN_FN void pn_qk_head(const pn_qk_args *a, int it, float *x, const float *w, flo
     __syncwarp();
     pn_rope_head(h, a->cos_t + angles, a->sin_t + angles, a->n_rot);
     __syncwarp();
-    for (int i = lane; i < n; i += 32)
+}
+
+/* The same, and back to its place. */
+PN_FN void pn_qk_head_in_place(const pn_qk_args *a, int it, float *x, const float *w, float *h)
+{
+    pn_qk_head(a, it, x, w, h);
+    for (int i = (int)pn_lane_id(); i < a->head_dim; i += 32)
         x[i] = h[i];
 }
 
@@ -176,12 +188,12 @@ template <int KV> PN_FN void pn_qk(const pn_qk_args *a, float *shared)
     if (ih >= a->n_head + a->n_head_kv || !pn_kv_is_mine<KV>(a, it))
         return;
     if (ih < a->n_head) {
-        pn_qk_head(a, it, a->q + ((int64_t)it * a->n_head + ih) * 2 * n, a->q_norm, h);
+        pn_qk_head_in_place(a, it, a->q + ((int64_t)it * a->n_head + ih) * 2 * n, a->q_norm, h);
         if (KV == PN_CUDA_KV_Q8_0)
             pn_kv_quantize_query(a, it, ih, h);
     } else {
         const int ik = ih - a->n_head;
-        pn_qk_head(a, it, a->k + ((int64_t)it * a->n_head_kv + ik) * n, a->k_norm, h);
+        pn_qk_head_in_place(a, it, a->k + ((int64_t)it * a->n_head_kv + ik) * n, a->k_norm, h);
         pn_kv_store<KV>(a, it, ik, h);
     }
 }

@@ -14,12 +14,29 @@ typedef struct pn_outputs {
     int n; /* values of the group; less than 256 in a row's last */
 } pn_outputs;
 
+PN_FN float4 pn_load_4(const float *x)
+{
+    return *(const float4 *)x;
+}
+PN_FN float4 pn_load_4(pn_fresh x)
+{
+    return pn_ldcg((const float4 *)x.p);
+}
+PN_FN bool pn_is_aligned_16(const float *x)
+{
+    return ((uint64_t)x & 15) == 0;
+}
+PN_FN bool pn_is_aligned_16(pn_fresh x)
+{
+    return pn_is_aligned_16(x.p);
+}
+
 /* This lane's eight of n values, +0 from n on. */
-PN_FN void pn_load_8(float v[8], const float *x, int n)
+template <class X> PN_FN void pn_load_8(float v[8], X x, int n)
 {
     const int i0 = 8 * (int)pn_lane_id();
-    if (i0 + 8 <= n && ((uint64_t)x & 15) == 0) {
-        const float4 lo = *(const float4 *)(x + i0), hi = *(const float4 *)(x + i0 + 4);
+    if (i0 + 8 <= n && pn_is_aligned_16(x)) {
+        const float4 lo = pn_load_4(x + i0), hi = pn_load_4(x + i0 + 4);
         v[0] = lo.x, v[1] = lo.y, v[2] = lo.z, v[3] = lo.w;
         v[4] = hi.x, v[5] = hi.y, v[6] = hi.z, v[7] = hi.w;
         return;
@@ -34,7 +51,7 @@ PN_FN void pn_store_256(const pn_outputs *out, const float v[8])
 {
     const int i0 = 8 * (int)pn_lane_id(), n = out->n;
     float *const y = out->y;
-    if (y && i0 + 8 <= n && ((uint64_t)y & 15) == 0) {
+    if (y && i0 + 8 <= n && pn_is_aligned_16(y)) {
         *(float4 *)(y + i0) = make_float4(v[0], v[1], v[2], v[3]);
         *(float4 *)(y + i0 + 4) = make_float4(v[4], v[5], v[6], v[7]);
     } else if (y) {
@@ -58,12 +75,12 @@ PN_FN pn_outputs pn_outputs_at(float *y, int64_t y_stride, pn_q8k *q8k, pn_q8s *
     return out;
 }
 
-/* One row by a block of 256. part: shared, [8]. */
-PN_FN void pn_norm_row(const pn_norm_args *a, int64_t row, float *part)
+/* One row by a block of T threads; x: the row, as a->x or fresh. part: shared, [8]. */
+template <int T, class X>
+PN_FN void pn_norm_row(const pn_norm_args *a, int64_t row, X x, float *part)
 {
-    const float *const x = a->x + row * a->x_stride;
-    const float s = pn_rms_scale(pn_block_sum_squares(x, a->n, part), a->n, a->eps);
-    for (int ig = (int)pn_warp_id(); 256 * ig < a->n; ig += 8) {
+    const float s = pn_rms_scale(pn_block_sum_squares<T>(x, a->n, part), a->n, a->eps);
+    for (int ig = (int)pn_warp_id(); 256 * ig < a->n; ig += T / 32) {
         const pn_outputs out = pn_outputs_at(a->y, a->y_stride, a->q8k, a->q8s, row, a->n, ig);
         float v[8], w[8];
         pn_load_8(v, x + 256 * ig, out.n);
@@ -78,7 +95,7 @@ PN_FN void pn_norm_row(const pn_norm_args *a, int64_t row, float *part)
 PN_KERNEL(pn_k_norm)(pn_norm_args a)
 {
     __shared__ float part[8];
-    pn_norm_row(&a, blockIdx.x, part);
+    pn_norm_row<PN_NET_THREADS>(&a, blockIdx.x, a.x + blockIdx.x * a.x_stride, part);
 }
 
 /* A warp a row. */

@@ -4,6 +4,7 @@
 
 #include "cuda/device/attend_parts.cuh"
 #include "cuda/device/attend_rows.cuh"
+#include "cuda/device/attend_step.cuh"
 #include "cuda/device/ceiling.cuh"
 #include "cuda/device/qmv.cuh"
 #include "cuda/device/quantize.cuh"

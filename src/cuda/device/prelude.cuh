@@ -39,6 +39,16 @@ template <class T> PN_FN T pn_ldg(const T *p)
     return __ldg(p);
 }
 
+/* A load past the first-level cache: of what another block of this launch may have written. */
+template <class T> PN_FN T pn_ldcg(const T *p)
+{
+#ifdef PN_CUSHIM
+    return *p;
+#else
+    return __ldcg(p);
+#endif
+}
+
 /* c + a . b, four signed bytes each; exact. */
 PN_FN int pn_dp4a(int a, int b, int c)
 {

@@ -1,5 +1,5 @@
 /* The sums of docs/NUMERICS.md, "Norms, softmax, vectors": 256 chains, or 32 for less than 256
- * values, joined by butterflies. A warp can make them alone (8 chains a lane), a block of 256
+ * values, joined by butterflies. A warp can make them alone (8 chains a lane), a block
  * together. Lanes outside n add nothing, as on the CPU, whose chains start at +0. */
 #ifndef PN_CUDA_DEVICE_REDUCE_CUH
 #define PN_CUDA_DEVICE_REDUCE_CUH
@@ -67,33 +67,95 @@ PN_FN float pn_warp_sum_squares(const float *x, int n)
     return pn_tree_8(a);
 }
 
-/* The end of a sum in a block of 256 threads: chain is thread t's of n >= 256 values; for fewer,
- * warp 0 holds the 32 chains, and the others' are not read. part: shared, [8], not in use by
- * others until the next barrier. In every thread. */
-PN_FN float pn_block_join(float chain, int n, float *part)
+/* --- by a block of T threads, T a divisor of 256 ---------------------------------------------- */
+
+/* What other blocks of this launch have written, read past the first-level cache, which may hold
+ * older bytes: an array to read from as from a pointer. */
+typedef struct pn_fresh {
+    const float *p;
+    __device__ __forceinline__ float operator[](int64_t i) const
+    {
+        return pn_ldcg(p + i);
+    }
+} pn_fresh;
+PN_FN pn_fresh operator+(pn_fresh x, int64_t i)
 {
-    const float a = pn_warp_tree(chain);
-    if (pn_lane_id() == 0)
-        part[pn_warp_id()] = a;
+    x.p += i;
+    return x;
+}
+
+/* Whether this block is the last of n to come here; *count is 0 again then. What the others wrote
+ * before they came can be read as pn_fresh. flag: shared. */
+PN_FN bool pn_arrive_last(int32_t *count, int n, int *flag)
+{
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *flag = atomicAdd(count, 1) == n - 1;
+        if (*flag)
+            *count = 0;
+    }
+    __syncthreads();
+    const bool is_last = *flag;
+    if (is_last)
+        __threadfence();
+    return is_last;
+}
+
+/* A thread's chains, T elements apart; of less than 256 values thread t < 32 has one, the others'
+ * do not count. */
+template <int T> struct pn_chains {
+    float a[256 / T];
+};
+
+/* chain = add(x[i], chain) for every element of this thread's chains, ascending in each; X: const
+ * float * or pn_fresh. */
+template <int T, class X, class Add>
+PN_FN void pn_chains_run(pn_chains<T> *c, X x, int n, const Add &add)
+{
+    const int t = (int)threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < 256 / T; k++)
+        c->a[k] = 0.0f;
+    if (n < 256) {
+        for (int i = t < 32 ? t : n; i < n; i += 32)
+            c->a[0] = add(x[i], c->a[0]);
+        return;
+    }
+    for (int i0 = t; i0 < n; i0 += 256)
+#pragma unroll
+        for (int k = 0; k < 256 / T; k++)
+            if (i0 + T * k < n)
+                c->a[k] = add(x[i0 + T * k], c->a[k]);
+}
+
+/* The sum in every thread. part: shared, [8], not in use by others until the next barrier. */
+template <int T> PN_FN float pn_chains_join(const pn_chains<T> *c, int n, float *part)
+{
+#pragma unroll
+    for (int k = 0; k < 256 / T; k++) {
+        const float a = pn_warp_tree(c->a[k]);
+        if (pn_lane_id() == 0)
+            part[pn_warp_id() + T / 32 * k] = a;
+    }
     __syncthreads();
     return n < 256 ? part[0] : pn_tree_8(part);
 }
 
-/* First element of this thread's chain, or n where it has none; elements follow 256 or 32 apart. */
-PN_FN int pn_chain_step(int n)
+typedef struct pn_add_square {
+    __device__ __forceinline__ float operator()(float x, float chain) const
+    {
+        return pn_fma(x, x, chain);
+    }
+} pn_add_square;
+template <int T, class X> PN_FN float pn_block_sum_squares(X x, int n, float *part)
 {
-    return n < 256 ? 32 : 256;
+    pn_chains<T> c;
+    pn_chains_run<T>(&c, x, n, pn_add_square());
+    return pn_chains_join<T>(&c, n, part);
 }
 
-/* Sum of squares of n values by a block of 256. */
-PN_FN float pn_block_sum_squares(const float *x, int n, float *part)
-{
-    const int step = pn_chain_step(n), t = (int)threadIdx.x;
-    float a = 0.0f;
-    for (int i = t < step ? t : n; i < n; i += step)
-        a = pn_fma(x[i], x[i], a);
-    return pn_block_join(a, n, part);
-}
+/* --- scales ----------------------------------------------------------------------------------- */
 
 /* 1 / sqrt(sum / n + eps) */
 PN_FN float pn_rms_scale(float sum, int n, float eps)

@@ -15,8 +15,8 @@ enum {
 
 /* Shared memory of pn_route. */
 typedef struct pn_route_smem {
-    uint32_t key[PN_ROUTE_EXPERTS];
-    uint32_t cand_key[PN_ROUTE_CANDS];
+    __align__(16) uint32_t key[PN_ROUTE_EXPERTS];
+    __align__(16) uint32_t cand_key[PN_ROUTE_CANDS];
     int32_t cand_id[PN_ROUTE_CANDS];
     uint64_t best[8];
     float part[8];
@@ -31,27 +31,36 @@ PN_FN uint32_t pn_route_key(float x)
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-/* How many of key[0..n) come before the i-th. */
+/* How many of key[0..n) come before the i-th. n is a multiple of 4. */
 PN_FN int pn_route_rank(const uint32_t *key, int n, int i)
 {
     const uint32_t own = key[i];
     int rank = 0;
-    for (int j = 0; j < n; j++)
-        rank += key[j] > own || (key[j] == own && j < i);
+    for (int j = 0; j < n; j += 4) {
+        const uint4 k = *(const uint4 *)(key + j);
+        rank += k.x > own || (k.x == own && j < i);
+        rank += k.y > own || (k.y == own && j + 1 < i);
+        rank += k.z > own || (k.z == own && j + 2 < i);
+        rank += k.w > own || (k.w == own && j + 3 < i);
+    }
     return rank;
 }
 
 /* Two steps: each 32 experts are ranked among themselves, and what can be among the n_used first
  * is ranked once more. Candidates stand by tile, then rank, so that equal keys are by index there,
- * too. Places behind n_expert have the lowest key and the highest index: they come last. */
-PN_FN void pn_route_by_rank(pn_route_smem *s, const float *logits, int n_expert, int n_used)
+ * too. Places behind the last have the lowest key and the highest index: they come last. */
+template <int T, class X>
+PN_FN void pn_route_by_rank(pn_route_smem *s, X logits, int n_expert, int n_used)
 {
     const int t = (int)threadIdx.x, n_tile = (n_expert + PN_ROUTE_TILE - 1) / PN_ROUTE_TILE;
     const int n_keep = n_used < PN_ROUTE_TILE ? n_used : PN_ROUTE_TILE, n_cand = n_tile * n_keep;
-    for (int i = t; i < n_tile * PN_ROUTE_TILE; i += 256)
+    const int n_cand_4 = (n_cand + 3) / 4 * 4;
+    for (int i = t; i < n_tile * PN_ROUTE_TILE; i += T)
         s->key[i] = i < n_expert ? pn_route_key(logits[i]) : 0;
+    if (t < n_cand_4 - n_cand)
+        s->cand_key[n_cand + t] = 0;
     __syncthreads();
-    for (int i = t; i < n_tile * PN_ROUTE_TILE; i += 256) {
+    for (int i = t; i < n_tile * PN_ROUTE_TILE; i += T) {
         const int tile = i / PN_ROUTE_TILE;
         const int rank =
             pn_route_rank(s->key + tile * PN_ROUTE_TILE, PN_ROUTE_TILE, i % PN_ROUTE_TILE);
@@ -61,8 +70,8 @@ PN_FN void pn_route_by_rank(pn_route_smem *s, const float *logits, int n_expert,
         }
     }
     __syncthreads();
-    for (int i = t; i < n_cand; i += 256) {
-        const int rank = pn_route_rank(s->cand_key, n_cand, i);
+    for (int i = t; i < n_cand; i += T) {
+        const int rank = pn_route_rank(s->cand_key, n_cand_4, i);
         if (rank < n_used)
             s->id[rank] = s->cand_id[i];
     }
@@ -70,13 +79,14 @@ PN_FN void pn_route_by_rank(pn_route_smem *s, const float *logits, int n_expert,
 }
 
 /* Any number: one after the other, the largest of those behind the last. */
-PN_FN void pn_route_by_turns(pn_route_smem *s, const float *logits, int n_expert, int n_used)
+template <int T, class X>
+PN_FN void pn_route_by_turns(pn_route_smem *s, X logits, int n_expert, int n_used)
 {
     const int t = (int)threadIdx.x;
     uint64_t last = ~(uint64_t)0; /* above every key with an index below 2^32 - 1 */
     for (int r = 0; r < n_used; r++) {
         uint64_t best = 0;
-        for (int i = t; i < n_expert; i += 256) {
+        for (int i = t; i < n_expert; i += T) {
             const uint64_t k =
                 (uint64_t)pn_route_key(logits[i]) << 32 | (0xfffffffeu - (uint32_t)i);
             if (k < last && k > best)
@@ -90,7 +100,7 @@ PN_FN void pn_route_by_turns(pn_route_smem *s, const float *logits, int n_expert
             s->best[pn_warp_id()] = best;
         __syncthreads();
         last = s->best[0];
-        for (int w = 1; w < 8; w++)
+        for (int w = 1; w < T / 32; w++)
             last = s->best[w] > last ? s->best[w] : last;
         if (t == 0)
             s->id[r] = (int32_t)(0xfffffffeu - (uint32_t)last);
@@ -100,47 +110,54 @@ PN_FN void pn_route_by_turns(pn_route_smem *s, const float *logits, int n_expert
 
 /* --- one token -------------------------------------------------------------------------------- */
 
-#define PN_ROUTE_SUM_MIN 6.103515625e-5f /* 2^-14: the chosen weights' sum counts as at least it */
+#define PN_ROUTE_SUM_MIN 6.103515625e-5f /* 2^-14: the chosen weights' sum counts as no less */
 
-/* One token by a block of 256 threads, all of which call it. The logits are only read.
- * The maximum of the softmax is the first one's logit: which zero it is changes no weight. */
-PN_FN void pn_route(pn_route_smem *s, const float *logits, int n_expert, int n_used, float scale,
-                    int32_t *top_id, float *top_w)
+typedef struct pn_add_exp {
+    float max;
+    __device__ __forceinline__ float operator()(float x, float chain) const
+    {
+        return chain + pn_exp(x - max);
+    }
+} pn_add_exp;
+
+/* Token it by a block of T threads, all of which call it. logits, sgate: the token's, as in *a or
+ * fresh. The softmax's maximum is the first one's logit: which zero it is changes no weight. */
+template <int T, class X>
+PN_FN void pn_route(pn_route_smem *s, const pn_router_args *a, int64_t it, X logits, X sgate)
 {
-    const int t = (int)threadIdx.x, n_tile = (n_expert + PN_ROUTE_TILE - 1) / PN_ROUTE_TILE;
+    const int n_expert = a->n_expert, n_used = a->n_used;
+    const int n_tile = (n_expert + PN_ROUTE_TILE - 1) / PN_ROUTE_TILE;
     const int n_keep = n_used < PN_ROUTE_TILE ? n_used : PN_ROUTE_TILE;
     if (n_expert <= PN_ROUTE_EXPERTS && n_tile * n_keep <= PN_ROUTE_CANDS)
-        pn_route_by_rank(s, logits, n_expert, n_used);
+        pn_route_by_rank<T>(s, logits, n_expert, n_used);
     else
-        pn_route_by_turns(s, logits, n_expert, n_used);
+        pn_route_by_turns<T>(s, logits, n_expert, n_used);
 
-    const float max = logits[s->id[0]];
-    const int step = pn_chain_step(n_expert);
-    float chain = 0.0f;
-    for (int i = t < step ? t : n_expert; i < n_expert; i += step)
-        chain = chain + pn_exp(logits[i] - max);
-    const float sum = pn_block_join(chain, n_expert, s->part);
-    if (t < n_used)
-        s->p[t] = pn_div(pn_exp(logits[s->id[t]] - max), sum);
+    pn_add_exp add;
+    add.max = logits[s->id[0]];
+    pn_chains<T> c;
+    pn_chains_run<T>(&c, logits, n_expert, add);
+    const float sum = pn_chains_join<T>(&c, n_expert, s->part);
+    for (int r = (int)threadIdx.x; r < n_used; r += T)
+        s->p[r] = pn_div(pn_exp(logits[s->id[r]] - add.max), sum);
     __syncthreads();
-    if (t < n_used) {
-        float w_sum = 0.0f;
-        for (int r = 0; r < n_used; r++)
-            w_sum = w_sum + s->p[r];
-        w_sum = w_sum > PN_ROUTE_SUM_MIN ? w_sum : PN_ROUTE_SUM_MIN;
-        top_id[t] = s->id[t];
-        top_w[t] = pn_div(s->p[t], w_sum) * scale;
+    float w_sum = 0.0f;
+    for (int r = 0; r < n_used; r++)
+        w_sum = w_sum + s->p[r];
+    w_sum = w_sum > PN_ROUTE_SUM_MIN ? w_sum : PN_ROUTE_SUM_MIN;
+    for (int r = (int)threadIdx.x; r < n_used; r += T) {
+        a->top_id[it * n_used + r] = s->id[r];
+        a->top_w[it * n_used + r] = pn_div(s->p[r], w_sum) * a->scale;
     }
+    if (threadIdx.x == 0)
+        a->sgate[it] = pn_sigmoid(sgate[0]);
 }
 
 PN_KERNEL(pn_k_router)(pn_router_args a)
 {
     __shared__ pn_route_smem s;
     const int64_t it = blockIdx.x;
-    pn_route(&s, a.logits + it * a.n_expert, a.n_expert, a.n_used, a.scale,
-             a.top_id + it * a.n_used, a.top_w + it * a.n_used);
-    if (threadIdx.x == 0)
-        a.sgate[it] = pn_sigmoid(a.sgate[it]);
+    pn_route<PN_NET_THREADS, const float *>(&s, &a, it, a.logits + it * a.n_expert, a.sgate + it);
 }
 
 /* --- grouping --------------------------------------------------------------------------------- */

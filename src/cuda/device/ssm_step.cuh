@@ -9,24 +9,6 @@
 
 #include "cuda/device/delta_net.cuh"
 
-/* Whether this block is the last of n to come here; *count is 0 again then. What the others wrote
- * before they came can be read, but not through L1: by volatile loads. flag: shared. */
-PN_FN bool pn_arrive_last(int32_t *count, int n, int *flag)
-{
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        *flag = atomicAdd(count, 1) == n - 1;
-        if (*flag)
-            *count = 0;
-    }
-    __syncthreads();
-    const bool is_last = *flag;
-    if (is_last)
-        __threadfence();
-    return is_last;
-}
-
 template <int S> struct pn_step_smem {
     pn_delta_qk<S> qk;
     float q[S], k[S];                        /* before the L2 norm */
@@ -86,7 +68,7 @@ PN_FN void pn_step_norm(pn_step_smem<S> *s, const pn_ssm_step_args *a, const pn_
     for (int t = warp; t < part->n_tok; t += PN_DELTA_COLUMNS * 4 / 32) {
         const int64_t it = part->tok0 + t, at = it * n + 256 * ig;
         const pn_outputs out = pn_outputs_at(a->y, n, a->q8k, a->q8s, it, n, ig);
-        const volatile float *const y = a->y + at;
+        const pn_fresh y = { a->y + at };
         for (int i = (int)pn_lane_id(); i < out.n; i += 32)
             s->y[warp][i] = y[i];
         __syncwarp();
