@@ -16,9 +16,10 @@ enum {
     PN_TILE_ROWS = 64,           /* of a prefill tile, 128 threads */
     PN_TILE_COLS = 64,           /* tokens of a tile of pn_k_gemm */
     PN_MOE_TILE_COLS = 32,       /* tokens of an expert in a tile */
+    PN_MOE_ITER = 2,             /* times that a warp of decode takes pn_rows_at_once rows */
     PN_MOE_DOWN_ROWS = 16,       /* output rows of a block of pn_k_moe_down */
-    PN_MOE_DOWN_WARPS = 16,      /* most warps of such a block, each with an expert */
-    PN_MOE_DOWN_SMEM = 40 << 10, /* most bytes of activations that it quantises at once */
+    PN_MOE_DOWN_WARPS = 12,      /* most warps of such a block, each with an expert */
+    PN_MOE_DOWN_SMEM = 40 << 10, /* most bytes of activations that it makes */
 };
 
 /* A matrix in the device's layout (cuda/repack.h), or a stack of them (experts). */
@@ -103,8 +104,9 @@ typedef struct pn_moe_product_args {
 } pn_moe_product_args;
 
 /* pn_k_moe_down, decode: x[it] += sum over ranks of top_w * down_e . h, from +0 in rank order, the
- * shared expert times sgate last. All experts are on this device. Where h or h_shexp lack the form
- * that the weights ask for, the kernel quantises h.f32 and h_shexp.f32 itself: the same bits. */
+ * shared expert times sgate last. All experts are on this device, and pn_moe_down_fits. Where h
+ * or h_shexp lack the form that the weights ask for, the kernel quantises h.f32 and h_shexp.f32
+ * itself: the same bits. */
 typedef struct pn_moe_down_args {
     pn_moe_route route;
     pn_dmat down, down_shexp; /* [n_ff_exp] -> [n_embd], [n_ff_shexp] -> [n_embd] */

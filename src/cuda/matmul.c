@@ -6,7 +6,6 @@
 enum {
     WARPS_PER_SM = 32, /* of the qmv kernels: enough to hide memory's latency */
     QMV_ITER_MAX = 8,  /* activations kept in registers are paid for by then */
-    MOE_ITER = 2,      /* times that a warp of the experts' kernels takes its rows */
     COMBINE_THREADS = 256
 };
 
@@ -67,12 +66,13 @@ pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm)
 
 /* --- experts ---------------------------------------------------------------------------------- */
 
-/* Blocks of the decode kernels that cover the rows of w; 0 where there is no such matrix. */
-static uint32_t row_blocks(const pn_dmat *w)
+/* Blocks of the decode kernels that cover the rows of w by n_warp warps; 0 where there is no such
+ * matrix. */
+static uint32_t row_blocks(const pn_dmat *w, uint32_t n_warp)
 {
     if (!w->w)
         return 0;
-    return ceil_div(w->n_row, PN_QMV_WARPS * MOE_ITER * pn_rows_at_once(w->type, w->n));
+    return ceil_div(w->n_row, n_warp * PN_MOE_ITER * pn_rows_at_once(w->type, w->n));
 }
 
 static uint32_t row_tiles(const pn_dmat *w)
@@ -92,17 +92,19 @@ static uint32_t col_tiles(const pn_moe_route *r, bool has_experts, bool has_shex
 
 pn_dims pn_moe_up_dims(const pn_moe_up_args *a)
 {
-    const uint32_t rows = max_u32(row_blocks(&a->gate), row_blocks(&a->up));
-    const uint32_t rows_s = max_u32(row_blocks(&a->gate_shexp), row_blocks(&a->up_shexp));
+    const uint32_t n_warp = PN_QMV_WARPS / 2; /* two share rows */
     return (pn_dims){ .kernel = "pn_k_moe_up",
-                      .grid = { max_u32(rows, rows_s), a->route.n_used + 1, a->route.n_tok },
+                      .grid = { max_u32(row_blocks(&a->gate, n_warp),
+                                        row_blocks(&a->gate_shexp, n_warp)),
+                                a->route.n_used + 1, a->route.n_tok },
                       .block = 32 * PN_QMV_WARPS };
 }
 
 pn_dims pn_moe_product_dims(const pn_moe_product_args *a)
 {
     return (pn_dims){ .kernel = "pn_k_moe_product",
-                      .grid = { max_u32(row_blocks(&a->w), row_blocks(&a->w_shexp)),
+                      .grid = { max_u32(row_blocks(&a->w, PN_QMV_WARPS),
+                                        row_blocks(&a->w_shexp, PN_QMV_WARPS)),
                                 a->route.n_used + 1, a->route.n_tok },
                       .block = 32 * PN_QMV_WARPS };
 }
@@ -114,23 +116,20 @@ static uint32_t down_act_bytes(const pn_moe_down_args *a)
     return ceil_div(n, 256) * (uint32_t)max_u32(sizeof(pn_q8k), sizeof(pn_q8s));
 }
 
-bool pn_moe_down_quantizes(const pn_moe_down_args *a)
+bool pn_moe_down_fits(const pn_moe_down_args *a)
 {
-    return down_act_bytes(a) <= PN_MOE_DOWN_SMEM;
+    const uint32_t n_warp = a->route.n_used + 1;
+    return n_warp <= PN_MOE_DOWN_WARPS && n_warp * down_act_bytes(a) <= PN_MOE_DOWN_SMEM;
 }
 
 pn_dims pn_moe_down_dims(const pn_moe_down_args *a)
 {
-    const uint32_t bytes = down_act_bytes(a);
-    uint32_t n_warp = a->route.n_used + 1;
-    n_warp = n_warp < PN_MOE_DOWN_WARPS ? n_warp : PN_MOE_DOWN_WARPS;
-    uint32_t fit = PN_MOE_DOWN_SMEM / bytes;
-    fit = fit < 1 ? 1 : fit;
-    n_warp = n_warp < fit ? n_warp : fit;
+    PN_ASSERT(pn_moe_down_fits(a));
+    const uint32_t n_warp = a->route.n_used + 1;
     return (pn_dims){ .kernel = "pn_k_moe_down",
                       .grid = { ceil_div(a->down.n_row, PN_MOE_DOWN_ROWS), a->route.n_tok, 1 },
                       .block = 32 * n_warp,
-                      .smem = pn_moe_down_quantizes(a) ? n_warp * bytes : 0 };
+                      .smem = n_warp * down_act_bytes(a) };
 }
 
 pn_dims pn_moe_up_grouped_dims(const pn_moe_up_args *a)

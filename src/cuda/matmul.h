@@ -18,8 +18,9 @@ pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm);
 pn_dims pn_moe_up_dims(const pn_moe_up_args *a);
 pn_dims pn_moe_product_dims(const pn_moe_product_args *a);
 pn_dims pn_moe_down_dims(const pn_moe_down_args *a);
-/* Whether pn_k_moe_down can quantise h itself: its rows fit in shared memory (n_ff <= 27,136). */
-bool pn_moe_down_quantizes(const pn_moe_down_args *a);
+/* Whether pn_k_moe_down can do it: up to 11 experts a token whose activations fit in shared memory
+ * (8 experts: n_ff up to 2,816). Else pn_k_moe_product and pn_k_moe_combine. */
+bool pn_moe_down_fits(const pn_moe_down_args *a);
 /* The kernels of prefill. */
 pn_dims pn_moe_up_grouped_dims(const pn_moe_up_args *a);
 pn_dims pn_moe_product_grouped_dims(const pn_moe_product_args *a);

@@ -68,9 +68,10 @@ template <int W0, int N> PN_FN int pn_dot(const pn_expanded &e, const uint32_t p
 
 /* --- activations ------------------------------------------------------------------------------ */
 
-template <bool IS_SHARED, class T> PN_FN T pn_load(const T *p)
+/* IS_ANY: p may be shared memory or what the launch writes; else the read-only path takes it. */
+template <bool IS_ANY, class T> PN_FN T pn_load(const T *p)
 {
-    return IS_SHARED ? *p : pn_ldg(p);
+    return IS_ANY ? *p : pn_ldg(p);
 }
 
 /* 64 activations. pn_q8k: s of each 32 and sum of each 16; pn_q8s: s of each 16, sum of each 32;
@@ -85,19 +86,19 @@ template <class W> PN_FN const uint8_t *pn_act_group(const void *x, uint32_t g)
 {
     return (const uint8_t *)x + (size_t)g * (W::is_k ? sizeof(pn_q8k) : sizeof(pn_q8s));
 }
-template <class W, bool IS_SHARED> PN_FN float pn_act_d(const uint8_t *group)
+template <class W, bool IS_ANY> PN_FN float pn_act_d(const uint8_t *group)
 {
-    return pn_load<IS_SHARED>(W::is_k ? &((const pn_q8k *)group)->d : &((const pn_q8s *)group)->d);
+    return pn_load<IS_ANY>(W::is_k ? &((const pn_q8k *)group)->d : &((const pn_q8s *)group)->d);
 }
 
 /* The r-th 64 of a group. */
-template <class W, bool IS_SHARED> PN_FN void pn_load_act(pn_act64 &a, const uint8_t *group, int r)
+template <class W, bool IS_ANY> PN_FN void pn_load_act(pn_act64 &a, const uint8_t *group, int r)
 {
     const int8_t *const bytes = W::is_k ? ((const pn_q8k *)group)->q : ((const pn_q8s *)group)->q;
     const uint4 *const q = (const uint4 *)(bytes + 64 * r);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const uint4 v = pn_load<IS_SHARED>(q + i);
+        const uint4 v = pn_load<IS_ANY>(q + i);
         a.q[4 * i] = v.x;
         a.q[4 * i + 1] = v.y;
         a.q[4 * i + 2] = v.z;
@@ -105,27 +106,27 @@ template <class W, bool IS_SHARED> PN_FN void pn_load_act(pn_act64 &a, const uin
     }
     if (W::is_k) {
         const pn_q8k *const b = (const pn_q8k *)group;
-        const int s = pn_load<IS_SHARED>((const int *)b->s + r);
+        const int s = pn_load<IS_ANY>((const int *)b->s + r);
         a.s[0] = (int16_t)s;
         a.s[1] = s >> 16;
         if (W::has_min) {
             const int *const sum = (const int *)b->bsum + 2 * r;
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const int two = pn_load<IS_SHARED>(sum + i);
+                const int two = pn_load<IS_ANY>(sum + i);
                 a.sum[2 * i] = (int16_t)two;
                 a.sum[2 * i + 1] = two >> 16;
             }
         }
     } else {
         const pn_q8s *const b = (const pn_q8s *)group;
-        const int4 s = pn_load<IS_SHARED>((const int4 *)b->s + r);
+        const int4 s = pn_load<IS_ANY>((const int4 *)b->s + r);
         a.s[0] = s.x;
         a.s[1] = s.y;
         a.s[2] = s.z;
         a.s[3] = s.w;
         if (W::has_min) {
-            const int2 sum = pn_load<IS_SHARED>((const int2 *)b->sum + r);
+            const int2 sum = pn_load<IS_ANY>((const int2 *)b->sum + r);
             a.sum[0] = sum.x;
             a.sum[1] = sum.y;
         }

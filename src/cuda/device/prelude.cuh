@@ -84,6 +84,18 @@ PN_FN void pn_mma_16832(int c[4], const uint32_t a[4], const uint32_t b[2])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
+/* 16 x 8 x 16: a[0..1], b[0]. */
+PN_FN void pn_mma_16816(int c[4], const uint32_t a[2], const uint32_t b[1])
+{
+#ifdef PN_CUSHIM
+    cushim_mma(16, 16, c, a, b);
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+#endif
+}
 #endif
 #if PN_ARCH >= 750
 #define PN_HAVE_MMA_8816 1 /* 8 x 8 x 16: a[0], b[0], c[0..1] as above without the higher ones */

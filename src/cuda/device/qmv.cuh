@@ -15,16 +15,16 @@
 
 #include "cuda/device/dot.cuh"
 
-/* Where results go: y[c * y_stride + row]; added to r[c * r_stride + row] if r is there. */
+/* Where results go: y[c * y_stride + row - row0]; added to r[c * r_stride + row] if r is there. */
 struct pn_out {
     float *y, *r;
-    uint32_t y_stride, r_stride;
+    uint32_t y_stride, r_stride, row0;
 };
 
 PN_FN void pn_put(const pn_out &o, uint32_t row, uint32_t c, float v)
 {
     if (o.y)
-        o.y[(size_t)c * o.y_stride + row] = v;
+        o.y[(size_t)c * o.y_stride + row - o.row0] = v;
     if (o.r) {
         float *const r = o.r + (size_t)c * o.r_stride + row;
         *r = *r + v;
@@ -130,7 +130,7 @@ PN_FN float pn_group_1(const pn_raw<W> &raw, const pn_act64 &act, const pn_expan
 }
 
 /* Rows [row0, row1) of matrix i_mat times the vector x, by one warp. */
-template <class W, bool IS_SHARED>
+template <class W, bool IS_ANY>
 PN_FN void pn_rows_quant_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
                            const void *x, const pn_out &out)
 {
@@ -142,6 +142,7 @@ PN_FN void pn_rows_quant_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, ui
     pn_expanded e;
     float d[8], acc = 0.0f;
     pn_load_at<W>(raw_next, m, next, l);
+#pragma unroll 1
     while (at.row < row1) {
         raw = raw_next;
         pn_step(next);
@@ -151,12 +152,12 @@ PN_FN void pn_rows_quant_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, ui
         if (at.n_pass > 1 || at.row == row0) {
             const uint32_t g = g0 + (uint32_t)l.group;
             /* lanes past the end multiply a group that is there by weights of 0 */
-            pn_load_act<W, IS_SHARED>(act, pn_act_group<W>(x, g < at.n_group ? g : 0), l.r);
+            pn_load_act<W, IS_ANY>(act, pn_act_group<W>(x, g < at.n_group ? g : 0), l.r);
             pn_expand(e, act.q);
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 if (i < l.n_side && g0 + (uint32_t)i < at.n_group)
-                    d[i] = pn_act_d<W, IS_SHARED>(pn_act_group<W>(x, g0 + i));
+                    d[i] = pn_act_d<W, IS_ANY>(pn_act_group<W>(x, g0 + i));
         }
         const float t = pn_group_1<W>(raw, act, e, l.r);
         acc = pn_chain_groups(t, acc, d, l, (int)(at.n_group - g0), W::is_k ? 0 : 3);
@@ -201,13 +202,14 @@ PN_FN float pn_butterfly(float a)
     return a;
 }
 
-template <int TYPE, bool IS_SHARED, int N_COL>
+template <int TYPE, bool IS_ANY, int N_COL>
 PN_FN void pn_rows_float(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
                          const float *x, uint32_t n_col, const pn_out &out)
 {
     const uint32_t e = pn_floats<TYPE>::n, n_chunk = (mat.n + 32 * e - 1) / (32 * e);
     const uint32_t lane = threadIdx.x % 32;
     const uint4 *const m = (const uint4 *)((const uint8_t *)mat.w + i_mat * mat.mat_bytes) + lane;
+#pragma unroll 1
     for (uint32_t row = row0; row < row1; row++) {
         const uint4 *const w = m + (size_t)row * n_chunk * 32;
         float acc[N_COL];
@@ -224,8 +226,8 @@ PN_FN void pn_rows_float(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint
                     for (uint32_t j = 0; j < e; j++) {
                         const uint32_t i = 32 * (e * ic + j) + lane;
                         if (i < mat.n)
-                            acc[c] = pn_fma(f.v[j], pn_load<IS_SHARED>(x + (size_t)c * mat.n + i),
-                                            acc[c]);
+                            acc[c] =
+                                pn_fma(f.v[j], pn_load<IS_ANY>(x + (size_t)c * mat.n + i), acc[c]);
                     }
                 }
         }
@@ -252,26 +254,26 @@ PN_FN const void *pn_act_of(const pn_dacts &x, uint32_t type, uint32_t n, uint32
 }
 
 /* Rows [row0, row1) of matrix i_mat of any type times x, in the type's form, by one warp.
- * IS_SHARED: x lies in shared memory. */
-template <bool IS_SHARED>
+ * IS_ANY: x may lie in shared memory. */
+template <bool IS_ANY>
 PN_FN void pn_rows_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
                      const void *x, const pn_out &out)
 {
     switch (mat.type) {
-#define PN_CASE(id, ...)                                                          \
-    case id:                                                                      \
-        pn_rows_quant_1<pn_wtype<id>, IS_SHARED>(mat, i_mat, row0, row1, x, out); \
+#define PN_CASE(id, ...)                                                       \
+    case id:                                                                   \
+        pn_rows_quant_1<pn_wtype<id>, IS_ANY>(mat, i_mat, row0, row1, x, out); \
         break;
         PN_UNIT_LAYOUTS(PN_CASE)
 #undef PN_CASE
     case PN_TYPE_F32:
-        pn_rows_float<PN_TYPE_F32, IS_SHARED, 1>(mat, i_mat, row0, row1, (const float *)x, 1, out);
+        pn_rows_float<PN_TYPE_F32, IS_ANY, 1>(mat, i_mat, row0, row1, (const float *)x, 1, out);
         break;
     case PN_TYPE_F16:
-        pn_rows_float<PN_TYPE_F16, IS_SHARED, 1>(mat, i_mat, row0, row1, (const float *)x, 1, out);
+        pn_rows_float<PN_TYPE_F16, IS_ANY, 1>(mat, i_mat, row0, row1, (const float *)x, 1, out);
         break;
     case PN_TYPE_BF16:
-        pn_rows_float<PN_TYPE_BF16, IS_SHARED, 1>(mat, i_mat, row0, row1, (const float *)x, 1, out);
+        pn_rows_float<PN_TYPE_BF16, IS_ANY, 1>(mat, i_mat, row0, row1, (const float *)x, 1, out);
         break;
     default:
         break;
@@ -358,6 +360,7 @@ PN_FN void pn_rows_quant_nx(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, u
     pn_walk at = pn_walk_of(row0, row1, mat.n, l.n_side);
     const size_t stride = at.n_group * (W::is_k ? sizeof(pn_q8k) : sizeof(pn_q8s));
     float acc[2] = { 0.0f, 0.0f };
+#pragma unroll 1
     while (at.row < row1) {
         pn_raw<W> raw;
         pn_load_at<W>(raw, m, at, l);
@@ -439,7 +442,7 @@ PN_KERNEL(pn_k_qmv)(pn_matmul_args a)
     uint32_t block, row0, row1;
     const pn_matmul_mat m = pn_pick_mat(a, &block);
     pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
-    const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row };
+    const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
     pn_rows_1<false>(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), out);
 }
 
@@ -449,7 +452,7 @@ PN_KERNEL(pn_k_qmv_nx)(pn_matmul_args a)
     uint32_t block, row0, row1;
     const pn_matmul_mat m = pn_pick_mat(a, &block);
     pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
-    const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row };
+    const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
     pn_rows_nx(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), a.n_tok, out,
                &res[threadIdx.x / 32]);
 }
