@@ -126,8 +126,39 @@ PN_API bool pn_seq_is_broken(const pn_seq *seq);
 /* --- forward pass ----------------------------------------------------------------------------- */
 
 /* What computes: a thread pool, the kernel table of one instruction set, and a workspace for
- * n_batch tokens. One forward pass at a time per pn_exec. */
+ * n_batch tokens; where asked for, GPUs with the weights in their memory. One forward pass at a
+ * time per pn_exec. Sequences may go from one exec to another, with a GPU or without. */
 typedef struct pn_exec pn_exec;
+
+typedef enum pn_device_kind {
+    PN_DEVICE_CPU = 0,
+    PN_DEVICE_AUTO, /* a GPU where one can be used, else the CPU; what keeps from it is logged */
+    PN_DEVICE_CUDA  /* a GPU, or an error that names what keeps from it */
+} pn_device_kind;
+
+/* Which GPUs compute, and what is put there (docs/CUDA.md). Results are the same bits wherever. */
+typedef struct pn_device_opts {
+    pn_device_kind kind;
+    int n_die, die[2];   /* ordinals of the driver; n_die 0: the first that can be used, and the
+                             second where one is too small */
+    int split_layer;     /* of two: the first layer of the second; 0: chosen */
+    int n_cpu_moe;       /* routed experts of the first n layers stay on the CPU; of more layers
+                             where the GPUs' memory is short */
+    size_t vram_bytes;   /* the most of each GPU's memory; 0: what is free, but for a reserve */
+    int n_ctx, n_seq;    /* the sequences that room is wanted for; 0: the model's context, at most
+                             32768; 1 */
+    pn_kv_type kv_type;  /* of those */
+    const char *driver;  /* its library; NULL: "libcuda.so.1" */
+    uint32_t unfused;    /* bit mask of the fused kernels that run as their parts instead */
+    bool times_stages;   /* with the option `profile`: each stage is waited for and timed */
+    bool takes_turns;    /* two dies of which one can be used at a time: each is acquired before its
+                             work and released after it, */
+    const char *lock;    /* by a lock on this file (NULL: none) and then */
+    const char *command; /* by running this with "acquire N" and "release N"; NULL: none */
+    pn_progress_fn *progress; /* of the upload; may be NULL */
+    pn_log_fn *log;           /* may be NULL */
+    void *ctx;                /* handed to both */
+} pn_device_opts;             /* the zero struct: the CPU */
 
 typedef struct pn_exec_opts {
     int n_threads;   /* 0: physical cores of the affinity mask and CPU quota */
@@ -135,23 +166,29 @@ typedef struct pn_exec_opts {
     const char *isa; /* NULL or "auto": the best present; "scalar", "avx2", "avxvnni", "avx512";
                       * on aarch64 "scalar", "neon", "dotprod", "i8mm" */
     bool profile;    /* keep time and bytes of each stage (pn_exec_profile) */
+    pn_device_opts device;
 } pn_exec_opts;
 
-/* opts may be NULL. Errors: PN_ERR_ARG for an isa that this processor lacks, PN_ERR_NOMEM. */
+/* opts may be NULL. Errors: PN_ERR_ARG for an isa that this processor lacks, PN_ERR_NOMEM; with
+ * PN_DEVICE_CUDA those of the GPU: PN_ERR_UNSUPPORTED (no driver, no usable device, a build without
+ * device code), PN_ERR_LIMIT (its memory is too small), PN_ERR_IO (the driver refused). */
 PN_API pn_status pn_exec_new(const pn_model *model, const pn_exec_opts *opts, pn_exec **exec,
                              pn_err *err);
 PN_API void pn_exec_free(pn_exec *exec);
 PN_API int pn_exec_n_threads(const pn_exec *exec);
 PN_API int pn_exec_n_batch(const pn_exec *exec);
 PN_API const char *pn_exec_isa(const pn_exec *exec);
+/* The GPUs that compute, such as "GPU 0 (Tesla K80) and GPU 1 (Tesla K80)"; NULL: the CPU alone. */
+PN_API const char *pn_exec_gpus(const pn_exec *exec);
 
 /* Time and work of one stage since pn_exec_new or the last reset; i counts from 0, false past the
  * last stage. All zero unless the option `profile` was set. */
 typedef struct pn_stage_profile {
     const char *name; /* "ssm projections" */
     double seconds;
-    double bytes;  /* that had to move: weights; recurrent states; keys and values once a pass */
-    double macs;   /* multiply-adds */
+    double bytes;    /* that had to move: weights; recurrent states; keys and values once a pass */
+    double macs;     /* multiply-adds */
+    double launches; /* kernels launched; of stages on a GPU, which are named "GPU 0 head" */
     bool is_float; /* they are float32 ones; else int8, where the model's matrices are quantised */
 } pn_stage_profile;
 PN_API bool pn_exec_profile(const pn_exec *exec, int i, pn_stage_profile *out);
@@ -183,6 +220,9 @@ typedef struct pn_batch {
  *          (context full) and PN_ERR_NOMEM leave all sequences unchanged. PN_ERR_CANCELLED (parts
  *          were taken out) and PN_ERR_NUMERIC (NaN or infinity in some parts) concern single parts:
  *          the sequences of those are broken (pn_seq_is_broken), all others have advanced.
+ *          PN_ERR_IO (a GPU or its driver failed) breaks all sequences of the pass; with
+ *          PN_DEVICE_AUTO the passes to come are the CPU's. What a GPU that is gone alone knew of
+ *          other sequences and snapshots is lost: passes with them are PN_ERR_IO, too.
  * Threads: one pass per exec at a time; a sequence in one pass at a time. */
 typedef pn_status pn_forward_fn(pn_exec *exec, const pn_batch *batch, pn_err *err);
 PN_API pn_forward_fn *pn_get_forward_fn(const pn_model *model);

@@ -21,7 +21,7 @@ pn_cmd_fn pn_cmd_detokenize, pn_cmd_tokenize;
 pn_cmd_fn pn_cmd_batch;
 pn_cmd_fn pn_cmd_bench;
 pn_cmd_fn pn_cmd_inspect;
-pn_cmd_fn pn_cmd_logits;
+pn_cmd_fn pn_cmd_plan, pn_cmd_logits;
 pn_cmd_fn pn_cmd_parse;
 pn_cmd_fn pn_cmd_render;
 pn_cmd_fn pn_cmd_run;

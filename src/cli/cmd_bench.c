@@ -195,6 +195,8 @@ static void put_json(const bench *b, pn_jw *w)
     pn_jw_int(w, "batch", pn_exec_n_batch(b->exec));
     pn_jw_int(w, "threads", pn_exec_n_threads(b->exec));
     pn_jw_str(w, "isa", pn_exec_isa(b->exec));
+    if (pn_exec_gpus(b->exec))
+        pn_jw_str(w, "gpus", pn_exec_gpus(b->exec));
     if (b->opts->profile) {
         pn_cli_profile_json(&b->prefill_stages, w, "prefill_stages", &b->limits);
         pn_cli_profile_json(&b->decode_stages, w, "decode_stages", &b->limits);
@@ -208,6 +210,8 @@ static void print_table(const bench *b)
     const double dec = median(b->decode, r);
     printf("%s, %d thread%s, %s", b->info.path, pn_exec_n_threads(b->exec),
            pn_exec_n_threads(b->exec) == 1 ? "" : "s", pn_exec_isa(b->exec));
+    if (pn_exec_gpus(b->exec))
+        printf(", %s", pn_exec_gpus(b->exec));
     if (b->n_seq > 1)
         printf(", %d sequences together", b->n_seq);
     printf("\nprefill %6lld tokens  %9.2f tokens/s  (+- %.1f %%)\n", (long long)b->opts->n_prompt,

@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "kernels/attention.h"
 
+#include <limits.h>
 #include <string.h>
 
 /* The progress callback and the log share one context. */
@@ -26,10 +27,6 @@ static void log_line(void *ctx, int level, const char *line)
 
 pn_model *pn_cli_load_model(const pn_cli_opts *opts, pn_err *err)
 {
-    if (opts->device && strcmp(opts->device, "cuda") == 0) {
-        pn_fail(err, PN_ERR_UNSUPPORTED, "--device cuda: this build computes on the CPU only");
-        return NULL;
-    }
     pn_buf path = { 0 };
     if (pn_cli_model_path(opts, &path, err) != PN_OK) {
         pn_buf_free(&path);
@@ -53,6 +50,45 @@ pn_model *pn_cli_load_model(const pn_cli_opts *opts, pn_err *err)
     return model;
 }
 
+/* The dies that the environment names; one that is given all layers is alone. */
+static void set_dies(const pn_cli_opts *o, pn_device_opts *d)
+{
+    const int a = o->gpu_die_a >= 0 ? (int)o->gpu_die_a : 0;
+    const bool is_split = o->gpu_split_layer >= 0 || o->gpu_die_b >= 0 || o->gpu_barswap;
+    const int b = o->gpu_die_b >= 0 ? (int)o->gpu_die_b : a + 1;
+    if (!is_split && o->gpu_die_a < 0)
+        return;
+    d->die[0] = o->gpu_split_layer == 0 ? b : a;
+    d->die[1] = b;
+    d->n_die = is_split && o->gpu_split_layer != 0 ? 2 : 1;
+    d->split_layer = o->gpu_split_layer > 0 ? (int)o->gpu_split_layer : 0;
+}
+
+static pn_device_opts device_opts(const pn_cli_opts *o)
+{
+    pn_device_opts d = {
+        .kind = strcmp(o->device, "cuda") == 0   ? PN_DEVICE_CUDA
+                : strcmp(o->device, "auto") == 0 ? PN_DEVICE_AUTO
+                                                 : PN_DEVICE_CPU,
+        .n_cpu_moe = o->cpu_moe         ? INT_MAX
+                     : o->n_cpu_moe > 0 ? (int)o->n_cpu_moe
+                                        : 0,
+        .vram_bytes = o->vram > 0 ? (size_t)o->vram : 0,
+        .n_ctx = o->n_ctx > 0 ? (int)o->n_ctx : 0,
+        .n_seq = o->n_parallel > 0 ? (int)o->n_parallel : 0,
+        .kv_type = pn_cli_kv_type(o),
+        .unfused = o->fuse_mask >= 0 ? ~(uint32_t)o->fuse_mask : 0,
+        .times_stages = o->profile,
+        .takes_turns = o->gpu_barswap,
+        .lock = o->gpu_barswap_lock,
+        .command = o->gpu_barswap_command,
+        .log = pn_cli_log,
+        .ctx = (void *)o,
+    };
+    set_dies(o, &d);
+    return d;
+}
+
 pn_exec_opts pn_cli_exec_opts(const pn_cli_opts *opts, int n_batch)
 {
     if (!pn_cpu_has_fma())
@@ -63,6 +99,7 @@ pn_exec_opts pn_cli_exec_opts(const pn_cli_opts *opts, int n_batch)
         .n_batch = n_batch ? n_batch : (int)opts->n_batch,
         .isa = opts->isa,
         .profile = opts->profile,
+        .device = device_opts(opts),
     };
 }
 

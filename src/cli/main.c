@@ -83,7 +83,7 @@ static int run_command(const command *c, int argc, char **argv)
                               c->usage);
     } else {
         pn_cli_interrupt_arm();
-        status = c->run(&opts);
+        status = opts.plan_only ? pn_cmd_plan(&opts) : c->run(&opts);
     }
     pn_cli_opts_clear(&opts);
     return status;

@@ -201,6 +201,14 @@ static const opt_row rows[] = {
       "instruction set; the results are the same" },
     { 0, "device", PICK, AT(device), MODEL, "auto|cpu|cuda", "auto", 0, 0, "",
       "where to compute" },
+    { 0, "vram", SIZE, AT(vram), LOADS, "auto|SIZE", "auto", 1, BIG, "",
+      "the most of each GPU's memory, such as 8G; auto: what is free, but for a reserve" },
+    { 0, "cpu-moe", FLAG, AT(cpu_moe), LOADS, NULL, NULL, 0, 0, "",
+      "with a GPU: all routed experts are computed on the CPU" },
+    { 0, "n-cpu-moe", INT, AT(n_cpu_moe), LOADS, "N", NULL, 0, 1024, "",
+      "with a GPU: those of the first N layers (default: as many as do not fit)" },
+    { 0, "plan", FLAG, AT(plan_only), LOADS, NULL, NULL, 0, 0, NULL,
+      "print what would go to which GPU, and end" },
     { 0, "kv-type", PICK, AT(kv_type), MODEL, "f16|f32|q8_0", "f16", 0, 0, "",
       "how keys and values are stored" },
     { 0, "rope-scaling", PICK, AT(rope_scaling), MODEL, "none|linear|yarn", NULL, 0, 0, "",
@@ -230,6 +238,10 @@ static const opt_row rows[] = {
     { 0, NULL, INT, AT(gpu_die_a), LOADS, NULL, NULL, 0, 255, "QWEN35_GPU_DIE_A", NULL },
     { 0, NULL, INT, AT(gpu_die_b), LOADS, NULL, NULL, 0, 255, "QWEN35_GPU_DIE_B", NULL },
     { 0, NULL, FLAG, AT(gpu_barswap), LOADS, NULL, NULL, 0, 0, "QWEN35_GPU_BARSWAP", NULL },
+    { 0, NULL, STR, AT(gpu_barswap_lock), LOADS, NULL, NULL, 0, 0, "QWEN35_GPU_BARSWAP_LOCK",
+      NULL },
+    { 0, NULL, STR, AT(gpu_barswap_command), LOADS, NULL, NULL, 0, 0, "QWEN35_GPU_BARSWAP_CMD",
+      NULL },
     { 0, NULL, INT, AT(fuse_mask), LOADS, NULL, NULL, 0, UINT32_MAX, "QWEN35_FUSE", NULL },
     { 0, NULL, FLAG, AT(profile), LOADS, NULL, NULL, 0, 0, "QWEN35_PROF", NULL },
 };
@@ -293,6 +305,10 @@ static pn_status read_size(const opt_row *row, const char *source, const char *v
     const char *const unit = end > value ? strchr(units, toupper((unsigned char)end[-1])) : NULL;
     const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
     int64_t n;
+    if (strncmp(row->arg, "auto|", 5) == 0 && strcmp(value, "auto") == 0) {
+        *out = -1;
+        return PN_OK;
+    }
     end -= unit != NULL;
     if (!read_int(value, end, &n) || n < 0 || n > (int64_t)row->hi >> shift)
         return wrong(source, value, "a number of bytes such as 512M or 4G", err);

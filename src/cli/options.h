@@ -64,6 +64,9 @@ typedef struct pn_cli_opts {
     /* how to run */
     int64_t n_threads, n_ctx, n_batch;
     const char *isa, *device, *kv_type; /* one of the names that the help lists */
+    int64_t vram;                       /* bytes; -1: auto */
+    bool cpu_moe, plan_only;
+    int64_t n_cpu_moe;
     const char *rope_scaling;
     double rope_scale;
     int64_t yarn_orig_ctx;
@@ -99,6 +102,7 @@ typedef struct pn_cli_opts {
     /* the founding design's switches, by environment only */
     int64_t gpu_split_layer, gpu_die_a, gpu_die_b, fuse_mask;
     bool gpu_barswap, profile;
+    const char *gpu_barswap_lock, *gpu_barswap_command;
 } pn_cli_opts;
 
 static inline bool pn_opt_is_given(double x)

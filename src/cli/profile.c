@@ -10,6 +10,8 @@ enum {
 
 pn_cli_limits pn_cli_measure_limits(const pn_exec *exec)
 {
+    if (exec->gpu) /* by the data sheet; what it computes at is not known */
+        return (pn_cli_limits){ .read_bytes_s = exec->gpu_read_bytes_s };
     return (pn_cli_limits){
         .read_bytes_s = pn_read_bandwidth(exec->pool, READ_BYTES, RUNS),
         .i8_macs_s = pn_peak_macs(exec->pool, &exec->k.peak_i8, RUNS),
@@ -26,6 +28,7 @@ void pn_cli_profile_take(pn_cli_profile *p, pn_exec *exec)
         p->stages[i].seconds += s.seconds;
         p->stages[i].bytes += s.bytes;
         p->stages[i].macs += s.macs;
+        p->stages[i].launches += s.launches;
     }
     pn_exec_profile_reset(exec);
 }
@@ -46,6 +49,7 @@ static pn_stage_profile sum(const pn_cli_profile *p)
         all.seconds += p->stages[i].seconds;
         all.bytes += p->stages[i].bytes;
         all.macs += p->stages[i].macs;
+        all.launches += p->stages[i].launches;
     }
     return all;
 }
@@ -58,20 +62,22 @@ double pn_cli_profile_bytes(const pn_cli_profile *p)
 static void print_row(const pn_stage_profile *s, double all_s, const pn_cli_limits *limits)
 {
     const double per_s = s->seconds > 0 ? 1e-9 / s->seconds : 0;
-    fprintf(stderr, "%-26s %10.2f %6.1f %10.1f %8.2f %10.1f %8.0f\n", s->name, s->seconds * 1e3,
+    fprintf(stderr, "%-32s %10.2f %6.1f %10.1f %8.2f %10.1f %8.0f", s->name, s->seconds * 1e3,
             all_s > 0 ? s->seconds / all_s * 100 : 0, s->bytes / 1e6, s->bytes * per_s,
             s->macs * per_s, share(s, limits) * 100);
+    fprintf(stderr, s->launches > 0 ? " %10.0f\n" : "\n", s->launches);
 }
 
 void pn_cli_profile_print(const pn_cli_profile *p, const char *title, const pn_cli_limits *limits)
 {
     const pn_stage_profile all = sum(p);
-    fprintf(stderr, "%-26s %10s %6s %10s %8s %10s %8s\n", title, "ms", "%", "MB", "GB/s", "GMAC/s",
-            "% limit");
+    fprintf(stderr, "%-32s %10s %6s %10s %8s %10s %8s%s\n", title, "ms", "%", "MB", "GB/s",
+            "GMAC/s", "% limit", all.launches > 0 ? "   launches" : "");
     for (int i = 0; i < p->n_stage; i++)
-        print_row(&p->stages[i], all.seconds, limits);
+        if (all.launches == 0 || p->stages[i].seconds > 0)
+            print_row(&p->stages[i], all.seconds, limits);
     print_row(&all, all.seconds, limits);
-    fprintf(stderr, "%-26s %.1f GB/s, %.0f GMAC/s int8, %.0f GMAC/s float32\n", "limits, measured",
+    fprintf(stderr, "%-32s %.1f GB/s, %.0f GMAC/s int8, %.0f GMAC/s float32\n", "limits, measured",
             limits->read_bytes_s / 1e9, limits->i8_macs_s / 1e9, limits->f32_macs_s / 1e9);
 }
 
@@ -86,6 +92,7 @@ void pn_cli_profile_json(const pn_cli_profile *p, pn_jw *w, const char *key,
         pn_jw_real(w, "seconds", s->seconds);
         pn_jw_real(w, "bytes", s->bytes);
         pn_jw_real(w, "macs", s->macs);
+        pn_jw_real(w, "launches", s->launches);
         pn_jw_real(w, "limit_share", share(s, limits));
         pn_jw_end_obj(w);
     }

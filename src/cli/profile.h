@@ -13,7 +13,7 @@ typedef struct pn_cli_limits {
 pn_cli_limits pn_cli_measure_limits(const pn_exec *exec);
 
 enum {
-    PN_CLI_STAGE_MAX = 32
+    PN_CLI_STAGE_MAX = 64
 };
 /* The stages of one kind of pass, summed. The zero struct is empty. */
 typedef struct pn_cli_profile {

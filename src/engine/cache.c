@@ -14,6 +14,7 @@ struct pn_cache {
     pn_cache_node root;
     uint64_t clock; /* counts uses */
     pn_cache_stats stats;
+    size_t n_lost;           /* blocks of the budget whose borders have been taken out */
     bool (*shed)(void *ctx); /* NULL: none */
     void *shed_ctx;
 };
@@ -33,6 +34,26 @@ static void drop(pn_cache *c, pn_cache_node *node)
     pn_block_unref(node->ids);
     pn_free(node);
     c->stats.n_borders--;
+}
+
+/* Takes out the borders of which a GPU that failed took something along; of those that are pinned
+ * it is tried again. */
+static void drop_lost(pn_cache *c)
+{
+    const size_t n_lost = atomic_load(&c->budget.n_lost);
+    if (n_lost == c->n_lost)
+        return;
+    bool has_pinned = false;
+    for (pn_cache_node *node = pn_tree_next(&c->root); node;) {
+        const bool is_lost = pn_snapshot_is_lost(node->snapshot);
+        has_pinned = has_pinned || (is_lost && node->n_pin);
+        if (is_lost && !node->n_pin) {
+            drop(c, node);
+            node = pn_tree_next(&c->root); /* from the start: its children have moved */
+        } else
+            node = pn_tree_next(node);
+    }
+    c->n_lost = has_pinned ? c->n_lost : n_lost;
 }
 
 /* Gives back what waits to be written; false when nothing does. */
@@ -287,6 +308,8 @@ pn_status pn_cache_restore(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, 
 {
     PN_REQUIRE(c && seq && seq->budget == &c->budget && ids && n >= 1 && pin && hit, err);
     pn_seq_release(seq);
+    pn_cache_release(pin);
+    drop_lost(c);
     *hit = (pn_cache_hit){ 0 };
     const int n_most = n - 1 < seq->n_ctx ? n - 1 : seq->n_ctx;
     pn_cache_node *const node = pn_tree_find(&c->root, ids, n_most, &hit->n_common);
@@ -315,6 +338,7 @@ pn_status pn_cache_keep(pn_cache *c, const pn_seq *seq, const int32_t *ids, pn_c
     if (seq->pos == 0)
         return PN_OK;
     int n_common;
+    drop_lost(c);
     pn_cache_node *node = pn_tree_find(&c->root, ids, seq->pos, &n_common);
     if (node->pos < seq->pos) {
         pn_err why = { 0 };

@@ -101,6 +101,13 @@ pn_status pn_block_write(pn_block *block, pn_err *err)
     return PN_OK;
 }
 
+void pn_block_lose(pn_block *block)
+{
+    atomic_store_explicit(&block->newest, PN_NEWEST_NONE, memory_order_release);
+    if (block->budget)
+        atomic_fetch_add(&block->budget->n_lost, 1);
+}
+
 void pn_block_clear(pn_block *block)
 {
     PN_ASSERT(!pn_block_is_shared(block));

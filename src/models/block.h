@@ -22,6 +22,7 @@
 typedef struct pn_budget {
     size_t limit;             /* bytes; 0: none */
     atomic_size_t used;       /* bytes */
+    atomic_size_t n_lost;     /* blocks whose bytes went with a device, ever (pn_block_lose) */
     bool (*evict)(void *ctx); /* drops something that can be had again; false: nothing is left.
                                   NULL: as false */
     void *ctx;
@@ -92,6 +93,8 @@ pn_status pn_block_read(pn_block *block, pn_err *err);
 pn_status pn_block_write(pn_block *block, pn_err *err);
 /* All zeros again; by who holds it alone. */
 void pn_block_clear(pn_block *block);
+/* For homes: the twin's bytes, the newest, are gone. */
+void pn_block_lose(pn_block *block);
 /* Whether its bytes were lost with a device. */
 static inline bool pn_block_is_lost(const pn_block *block)
 {

@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -78,6 +80,37 @@ static pn_status configure(const pn_model *model, const pn_exec_opts *opts, pn_e
     return PN_OK;
 }
 
+void pn_exec_log(const pn_exec *ex, int level, const char *fmt, ...)
+{
+    char line[PN_ERR_MSG_BYTES + 128];
+    if (!ex->log)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    ex->log(ex->log_ctx, level, line);
+}
+
+/* GPUs as the options say. Where they are not insisted on, what keeps from them is said, and the
+ * CPU computes; a machine without a driver is nothing to warn of. */
+static pn_status add_gpus(pn_exec *ex, const pn_device_opts *opts, pn_err *err)
+{
+    pn_err why = { 0 };
+    bool has_driver = false;
+    if (opts->kind == PN_DEVICE_CPU)
+        return PN_OK;
+    ex->falls_back = opts->kind == PN_DEVICE_AUTO;
+    ex->log = opts->log;
+    ex->log_ctx = opts->ctx;
+    const pn_status st = ex->model->ops->gpu_new(ex, opts, &has_driver, &why);
+    if (st != PN_OK && (!ex->falls_back || st == PN_ERR_CANCELLED))
+        return pn_fail(err, st, "%s", why.msg);
+    if (st != PN_OK)
+        pn_exec_log(ex, has_driver ? 1 : 2, "%s; the CPU computes", why.msg);
+    return PN_OK;
+}
+
 pn_status pn_exec_new(const pn_model *model, const pn_exec_opts *opts, pn_exec **exec, pn_err *err)
 {
     PN_REQUIRE(model && exec, err);
@@ -103,6 +136,11 @@ pn_status pn_exec_new(const pn_model *model, const pn_exec_opts *opts, pn_exec *
     }
     model->ops->workspace_init(model, ex);
     pn_exec_profile_reset(ex);
+    const pn_status gpu_st = opts ? add_gpus(ex, &opts->device, err) : PN_OK;
+    if (gpu_st != PN_OK) {
+        pn_exec_free(ex);
+        return gpu_st;
+    }
     *exec = ex;
     return PN_OK;
 }
@@ -111,6 +149,8 @@ void pn_exec_free(pn_exec *ex)
 {
     if (!ex)
         return;
+    if (ex->gpu)
+        ex->model->ops->gpu_free(ex);
     pn_pool_free(ex->pool);
     pn_pages_free(ex->scratch, ex->scratch_bytes * (size_t)ex->n_threads);
     pn_pages_free(ex->ws, ex->ws_bytes);
@@ -146,21 +186,48 @@ const char *pn_exec_isa(const pn_exec *ex)
     return pn_isa_name(ex->k.isa);
 }
 
+const char *pn_exec_gpus(const pn_exec *ex)
+{
+    return ex->gpu_names[0] ? ex->gpu_names : NULL;
+}
+
+pn_status pn_exec_plan(const pn_model *model, const pn_exec_opts *opts, pn_placement *plan,
+                       pn_err *err)
+{
+    pn_exec ex;
+    bool has_driver;
+    PN_TRY(configure(model, opts, &ex, err));
+    return model->ops->gpu_plan(&ex, &opts->device, plan, &has_driver, err);
+}
+
 /* --- profile ---------------------------------------------------------------------------------- */
 
 bool pn_exec_profile(const pn_exec *ex, int i, pn_stage_profile *out)
 {
-    if (i < 0 || i >= PN_STAGE_COUNT)
+    if (i < 0 || i >= PN_STAGE_COUNT * (1 + ex->n_gpu))
         return false;
-    *out = ex->stages[i];
+    *out = ex->stages[i / PN_STAGE_COUNT][i % PN_STAGE_COUNT];
     return true;
 }
 
 void pn_exec_profile_reset(pn_exec *ex)
 {
+    for (int i = 0; i < PN_STAGE_COUNT * (1 + ex->n_gpu); i++) {
+        const int u = i / PN_STAGE_COUNT, stage = i % PN_STAGE_COUNT;
+        ex->stages[u][stage] = (pn_stage_profile){
+            .name = u ? ex->stage_names[u - 1][stage] : stage_infos[stage].name,
+            .is_float = stage_infos[stage].is_float,
+        };
+    }
+}
+
+void pn_exec_profile_add_gpu(pn_exec *ex, int g, int ordinal)
+{
     for (int i = 0; i < PN_STAGE_COUNT; i++)
-        ex->stages[i] =
-            (pn_stage_profile){ .name = stage_infos[i].name, .is_float = stage_infos[i].is_float };
+        snprintf(ex->stage_names[g][i], sizeof ex->stage_names[g][i], "GPU %d %s", ordinal,
+                 stage_infos[i].name);
+    ex->n_gpu = g + 1;
+    pn_exec_profile_reset(ex);
 }
 
 void pn_stage_begin(pn_exec *ex)
@@ -175,7 +242,7 @@ void pn_stage_end(pn_exec *ex, pn_stage stage, double bytes, double macs)
         ex->observe(ex->observe_ctx, stage);
     if (!ex->profile)
         return;
-    pn_stage_profile *const s = &ex->stages[stage];
+    pn_stage_profile *const s = &ex->stages[0][stage];
     s->seconds += pn_now_s() - ex->stage_t0;
     s->bytes += bytes;
     s->macs += macs;

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "kernels/matmul.h"
 #include "models/model.h"
+#include "models/placement.h"
 
 /* The stages of a pass, for the profile. */
 typedef enum pn_stage {
@@ -37,18 +38,38 @@ struct pn_exec {
     uint8_t *scratch; /* [n_threads] of scratch_bytes, PN_ALIGN-aligned */
     size_t scratch_bytes;
     bool profile;
+    void *gpu;       /* the architecture's: what it has on GPUs; NULL: the CPU alone */
+    bool falls_back; /* a GPU that fails is done without from then on */
+    pn_log_fn *log;  /* may be NULL */
+    void *log_ctx;
+    double gpu_read_bytes_s; /* of one GPU's memory, by its data sheet */
+    char gpu_names[256];     /* "GPU 0 (Tesla K80) and GPU 1 (Tesla K80)"; "": none */
     /* A test and debugging aid, NULL unless set after pn_exec_new: called on the caller's thread at
      * the end of each stage of a pass, while the workspace (ws_impl) still holds what it made. */
     void (*observe)(void *ctx, pn_stage stage);
     void *observe_ctx;
     double stage_t0;
-    pn_stage_profile stages[PN_STAGE_COUNT];
+    pn_stage_profile stages[1 + PN_GPU_MAX][PN_STAGE_COUNT]; /* of the CPU, of each GPU */
+    char stage_names[PN_GPU_MAX][PN_STAGE_COUNT][40];
+    int n_gpu;
 };
 
 static inline void *pn_exec_scratch(const pn_exec *ex, int ith)
 {
     return ex->scratch + (size_t)ith * ex->scratch_bytes;
 }
+
+/* What would go where with these options, on the GPUs that there are. Errors: as pn_exec_new with
+ * PN_DEVICE_CUDA. pn_placement_clear. */
+pn_status pn_exec_plan(const pn_model *model, const pn_exec_opts *opts, pn_placement *plan,
+                       pn_err *err);
+
+/* One line to the log, if there is one; level as pn_log_fn's. */
+void pn_exec_log(const pn_exec *ex, int level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The stages of GPU g have names from now on and are part of the profile. */
+void pn_exec_profile_add_gpu(pn_exec *ex, int g, int ordinal);
 
 /* Brackets a stage, at whose end the observer sees it; bytes and macs as in pn_stage_profile. */
 void pn_stage_begin(pn_exec *ex);

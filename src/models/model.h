@@ -15,6 +15,8 @@ typedef struct pn_plan {
     size_t kv_page_bytes;   /* one page of PN_KV_CHUNK positions */
 } pn_plan;
 
+struct pn_placement;
+
 typedef struct pn_arch_ops {
     pn_arch arch;
     const char *name; /* general.architecture */
@@ -27,6 +29,12 @@ typedef struct pn_arch_ops {
                            size_t *scratch_bytes);
     void (*workspace_init)(const pn_model *model, pn_exec *exec);
     pn_forward_fn *forward;
+    /* GPUs: what would go where on those that there are (pn_placement_clear); the same opened,
+     * filled and put into exec->gpu; and closed. *has_driver tells what kept from it: no driver. */
+    pn_status (*gpu_plan)(const pn_exec *exec, const pn_device_opts *opts,
+                          struct pn_placement *plan, bool *has_driver, pn_err *err);
+    pn_status (*gpu_new)(pn_exec *exec, const pn_device_opts *opts, bool *has_driver, pn_err *err);
+    void (*gpu_free)(pn_exec *exec);
 } pn_arch_ops;
 
 struct pn_model {

@@ -24,7 +24,7 @@ typedef struct pn_layer_bytes {
 } pn_layer_bytes;
 
 typedef struct pn_gpu_room {
-    char name[64];
+    char name[96];
     int ordinal;       /* the driver's */
     size_t free_bytes; /* that may be used */
 } pn_gpu_room;

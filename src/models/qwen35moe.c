@@ -2,86 +2,65 @@
  * its workspace. The sub-blocks are in qwen35moe_attn.c, _ssm.c and _moe.c, loading in _load.c. */
 #include "models/qwen35moe.h"
 
-#include "base/mem.h"
+#include "models/qwen35moe_cuda.h"
+
+#include "base/carve.h"
 
 #include <string.h>
 
 /* --- workspace -------------------------------------------------------------------------------- */
 
-/* Hands out consecutive aligned pieces; with base NULL it only measures. */
-typedef struct carver {
-    uint8_t *base;
-    size_t used;
-} carver;
-
-static void *carve(carver *c, size_t bytes)
+static void carve_acts(pn_carver *c, pn_acts *acts, unsigned need, size_t n, size_t n_col)
 {
-    void *const p = c->base ? c->base + c->used : NULL;
-    c->used += pn_round_up(bytes, PN_ALIGN);
-    return p;
-}
-
-static float *carve_floats(carver *c, size_t n)
-{
-    return carve(c, n * sizeof(float));
-}
-
-static int *carve_ints(carver *c, size_t n)
-{
-    return carve(c, n * sizeof(int));
-}
-
-static void carve_acts(carver *c, pn_acts *acts, unsigned need, size_t n, size_t n_col)
-{
-    void *const storage = carve(c, pn_acts_bytes(need, n, n_col));
+    void *const storage = pn_carve(c, 1, pn_acts_bytes(need, n, n_col));
     if (storage)
         pn_acts_init(acts, storage, need, n, n_col);
 }
 
-static void divide(const pn_qwen35moe *m, const pn_exec *ex, carver *c, pn_qwen35moe_ws *ws)
+static void divide(const pn_qwen35moe *m, const pn_exec *ex, pn_carver *c, pn_qwen35moe_ws *ws)
 {
     const pn_qwen35moe_cfg *const g = &m->cfg;
     const size_t B = (size_t)ex->n_batch, n_embd = (size_t)g->n_embd;
     const size_t d = (size_t)g->head_dim, n_used = (size_t)g->n_expert_used;
-    ws->x = carve_floats(c, B * n_embd);
-    ws->x_out = carve_floats(c, B * n_embd);
-    ws->out = carve_floats(c, B * n_embd);
+    ws->x = pn_carve(c, sizeof(float), B * n_embd);
+    ws->x_out = pn_carve(c, sizeof(float), B * n_embd);
+    ws->out = pn_carve(c, sizeof(float), B * n_embd);
     carve_acts(c, &ws->embd, m->need_embd, n_embd, B);
-    ws->parts = carve(c, B * sizeof *ws->parts);
-    ws->part_id = carve_ints(c, B);
-    ws->part_off = carve_ints(c, B);
-    ws->tok_part = carve_ints(c, B);
-    ws->logits = carve(c, B * sizeof *ws->logits);
-    ws->cos_t = carve_floats(c, B * (size_t)g->rope.n_rot / 2);
-    ws->sin_t = carve_floats(c, B * (size_t)g->rope.n_rot / 2);
+    ws->parts = pn_carve(c, sizeof *ws->parts, B);
+    ws->part_id = pn_carve(c, sizeof(int), B);
+    ws->part_off = pn_carve(c, sizeof(int), B);
+    ws->tok_part = pn_carve(c, sizeof(int), B);
+    ws->logits = pn_carve(c, sizeof *ws->logits, B);
+    ws->cos_t = pn_carve(c, sizeof(float), B * (size_t)g->rope.n_rot / 2);
+    ws->sin_t = pn_carve(c, sizeof(float), B * (size_t)g->rope.n_rot / 2);
 
     const size_t shared = c->used; /* the three sub-blocks use the same bytes in turn */
-    ws->qkv = carve_floats(c, B * (size_t)g->conv_dim);
-    ws->z = carve_floats(c, B * (size_t)g->d_inner);
-    ws->alpha = carve_floats(c, B * (size_t)g->dt_rank);
-    ws->beta = carve_floats(c, B * (size_t)g->dt_rank);
+    ws->qkv = pn_carve(c, sizeof(float), B * (size_t)g->conv_dim);
+    ws->z = pn_carve(c, sizeof(float), B * (size_t)g->d_inner);
+    ws->alpha = pn_carve(c, sizeof(float), B * (size_t)g->dt_rank);
+    ws->beta = pn_carve(c, sizeof(float), B * (size_t)g->dt_rank);
     carve_acts(c, &ws->inner, m->need_inner, (size_t)g->d_inner, B);
     size_t end = c->used;
 
     c->used = shared;
-    ws->q = carve_floats(c, B * 2 * d * (size_t)m->n_head_max);
-    ws->k = carve_floats(c, B * d * (size_t)m->n_head_kv_max);
-    ws->v = carve_floats(c, B * d * (size_t)m->n_head_kv_max);
+    ws->q = pn_carve(c, sizeof(float), B * 2 * d * (size_t)m->n_head_max);
+    ws->k = pn_carve(c, sizeof(float), B * d * (size_t)m->n_head_kv_max);
+    ws->v = pn_carve(c, sizeof(float), B * d * (size_t)m->n_head_kv_max);
     carve_acts(c, &ws->heads, m->need_heads, d * (size_t)m->n_head_max, B);
-    ws->attn_parts = carve_floats(c, pn_qwen35moe_attn_parts_floats(m, ex));
+    ws->attn_parts = pn_carve(c, sizeof(float), pn_qwen35moe_attn_parts_floats(m, ex));
     end = c->used > end ? c->used : end;
 
     c->used = shared;
-    ws->router = carve_floats(c, B * (size_t)g->n_expert);
-    ws->sgate = carve_floats(c, B);
-    ws->top_id = carve_ints(c, B * n_used);
-    ws->top_w = carve_floats(c, B * n_used);
-    ws->exp_first = carve_ints(c, (size_t)g->n_expert + 1);
-    ws->exp_list = carve_ints(c, (size_t)g->n_expert);
-    ws->exp_tok = carve_ints(c, B * n_used);
-    ws->place = carve_ints(c, B * n_used);
+    ws->router = pn_carve(c, sizeof(float), B * (size_t)g->n_expert);
+    ws->sgate = pn_carve(c, sizeof(float), B);
+    ws->top_id = pn_carve(c, sizeof(int), B * n_used);
+    ws->top_w = pn_carve(c, sizeof(float), B * n_used);
+    ws->exp_first = pn_carve(c, sizeof(int), (size_t)g->n_expert + 1);
+    ws->exp_list = pn_carve(c, sizeof(int), (size_t)g->n_expert);
+    ws->exp_tok = pn_carve(c, sizeof(int), B * n_used);
+    ws->place = pn_carve(c, sizeof(int), B * n_used);
     carve_acts(c, &ws->ff, m->need_ff, (size_t)m->n_ff_exp_max, B * n_used);
-    ws->down = carve_floats(c, (n_used + 1) * n_embd);
+    ws->down = pn_carve(c, sizeof(float), (n_used + 1) * n_embd);
     carve_acts(c, &ws->ff_shexp, m->need_ff_shexp, (size_t)g->n_ff_shexp, B);
     c->used = c->used > end ? c->used : end;
 }
@@ -91,7 +70,7 @@ static void workspace_plan(const pn_model *model, const pn_exec *ex, size_t *ws_
 {
     const pn_qwen35moe *const m = model->impl;
     pn_qwen35moe_ws ws;
-    carver c = { NULL, pn_round_up(sizeof ws, PN_ALIGN) };
+    pn_carver c = { 0, pn_round_up(sizeof ws, PN_ALIGN), PN_ALIGN };
     divide(m, ex, &c, &ws);
     *ws_bytes = c.used;
     size_t n_max = (size_t)m->cfg.n_embd;
@@ -108,15 +87,14 @@ static void workspace_plan(const pn_model *model, const pn_exec *ex, size_t *ws_
 static void workspace_init(const pn_model *model, pn_exec *ex)
 {
     pn_qwen35moe_ws *const ws = (pn_qwen35moe_ws *)ex->ws;
-    carver c = { ex->ws, pn_round_up(sizeof *ws, PN_ALIGN) };
+    pn_carver c = { (uintptr_t)ex->ws, pn_round_up(sizeof *ws, PN_ALIGN), PN_ALIGN };
     divide(model->impl, ex, &c, ws);
     ex->ws_impl = ws;
 }
 
 /* --- a pass ----------------------------------------------------------------------------------- */
 
-/* Everything that can be wrong with a batch, before anything changes. */
-static pn_status check_batch(pn_exec *ex, const pn_batch *batch, pn_err *err)
+pn_status pn_qwen35moe_check_batch(pn_exec *ex, const pn_batch *batch, pn_err *err)
 {
     const pn_model_info *const info = &ex->model->info;
     PN_REQUIRE(batch && batch->parts && batch->n_part >= 1, err);
@@ -144,8 +122,6 @@ static pn_status check_batch(pn_exec *ex, const pn_batch *batch, pn_err *err)
     }
     for (int ip = 0; ip < batch->n_part; ip++)
         PN_TRY(pn_seq_reserve(batch->parts[ip].seq, batch->parts[ip].n_tok, err));
-    for (int ip = 0; ip < batch->n_part; ip++)
-        PN_TRY(pn_seq_to_host(batch->parts[ip].seq, batch->parts[ip].n_tok, err));
     return PN_OK;
 }
 
@@ -177,7 +153,7 @@ static void index_tokens(pn_qwen35moe_pass *p)
     }
 }
 
-static void begin_pass(pn_qwen35moe_pass *p, const pn_batch *batch)
+void pn_qwen35moe_begin_pass(pn_qwen35moe_pass *p, const pn_batch *batch)
 {
     pn_qwen35moe_ws *const ws = p->ws;
     memcpy(ws->parts, batch->parts, (size_t)batch->n_part * sizeof *ws->parts);
@@ -211,8 +187,7 @@ static void drop_part(pn_qwen35moe_pass *p, int ip)
     index_tokens(p);
 }
 
-/* Asks for every part whether it goes on; true when one was taken out. */
-static bool drop_stopped(pn_qwen35moe_pass *p, const pn_batch *batch)
+bool pn_qwen35moe_drop_stopped(pn_qwen35moe_pass *p, const pn_batch *batch)
 {
     const int n_before = p->n_part;
     for (int ip = p->n_part - 1; batch->should_stop && ip >= 0; ip--)
@@ -244,15 +219,21 @@ static size_t gather_out(pn_qwen35moe_pass *p)
     return n_out;
 }
 
+void pn_qwen35moe_place_logits(pn_qwen35moe_pass *p)
+{
+    const size_t n_vocab = (size_t)p->m->cfg.n_vocab;
+    size_t i_out = 0;
+    for (int ip = 0; ip < p->n_part; ip++)
+        for (int i = 0; i < p->parts[ip].n_logits; i++)
+            p->ws->logits[i_out++] = p->parts[ip].logits + (size_t)i * n_vocab;
+}
+
 /* output_norm and the head over all wanted rows at once, each to its part's place for logits. */
 static void head(pn_qwen35moe_pass *p, size_t n_out)
 {
     const pn_qwen35moe *const m = p->m;
     double bytes = 0, macs = 0;
-    size_t i_out = 0;
-    for (int ip = 0; ip < p->n_part; ip++)
-        for (int i = 0; i < p->parts[ip].n_logits; i++)
-            p->ws->logits[i_out++] = p->parts[ip].logits + (size_t)i * (size_t)m->cfg.n_vocab;
+    pn_qwen35moe_place_logits(p);
     norm(p, p->ws->x_out, m->output_norm, n_out);
     pn_stage_begin(p->ex);
     const pn_proj out = { .w = &m->output, .y_row = p->ws->logits };
@@ -272,6 +253,17 @@ static bool is_finite(const pn_qwen35moe_pass *p, int ip, size_t i_out)
            k->all_finite(part->logits, n_out * (size_t)p->m->cfg.n_vocab);
 }
 
+pn_status pn_qwen35moe_advance(const pn_part *part, bool is_finite, pn_err *err)
+{
+    if (!is_finite)
+        return pn_fail(err, PN_ERR_NUMERIC,
+                       "NaN or infinity in the activations: the file's weights are damaged or not "
+                       "meant for this architecture");
+    part->seq->pos += part->n_tok;
+    part->seq->is_broken = false;
+    return PN_OK;
+}
+
 /* Advances the sequences whose results are finite; the others stay broken. */
 static pn_status end_pass(pn_qwen35moe_pass *p, pn_err *err)
 {
@@ -279,29 +271,25 @@ static pn_status end_pass(pn_qwen35moe_pass *p, pn_err *err)
     size_t i_out = 0;
     for (int ip = 0; ip < p->n_part; ip++) {
         const pn_part *const part = &p->parts[ip];
-        if (is_finite(p, ip, i_out)) {
-            part->seq->pos += part->n_tok;
-            part->seq->is_broken = false;
-        } else {
-            st = pn_fail(err, PN_ERR_NUMERIC,
-                         "NaN or infinity in the activations: the file's weights are damaged or "
-                         "not meant for this architecture");
-        }
+        const pn_status one = pn_qwen35moe_advance(part, is_finite(p, ip, i_out), err);
+        st = one != PN_OK ? one : st;
         i_out += (size_t)part->n_logits;
     }
     return st;
 }
 
-static pn_status forward(pn_exec *ex, const pn_batch *batch, pn_err *err)
+pn_status pn_qwen35moe_forward_cpu(pn_exec *ex, const pn_batch *batch, pn_err *err)
 {
-    PN_TRY(check_batch(ex, batch, err));
+    PN_TRY(pn_qwen35moe_check_batch(ex, batch, err));
+    for (int ip = 0; ip < batch->n_part; ip++)
+        PN_TRY(pn_seq_to_host(batch->parts[ip].seq, batch->parts[ip].n_tok, err));
     const pn_qwen35moe *const m = ex->model->impl;
     pn_qwen35moe_pass p = { .ex = ex, .m = m, .ws = ex->ws_impl };
-    begin_pass(&p, batch);
+    pn_qwen35moe_begin_pass(&p, batch);
     pn_status st = PN_OK;
     size_t n_out = 0;
     for (int il = 0; il < m->cfg.n_layer; il++) {
-        if (drop_stopped(&p, batch))
+        if (pn_qwen35moe_drop_stopped(&p, batch))
             st = pn_fail(err, PN_ERR_CANCELLED, "stopped before layer %d", il);
         if (!p.n_part)
             return st;
@@ -330,6 +318,12 @@ static pn_status forward(pn_exec *ex, const pn_batch *batch, pn_err *err)
     return end != PN_OK ? end : st;
 }
 
+static pn_status forward(pn_exec *ex, const pn_batch *batch, pn_err *err)
+{
+    return ex->gpu ? pn_qwen35moe_forward_batch_cuda(ex, batch, err)
+                   : pn_qwen35moe_forward_cpu(ex, batch, err);
+}
+
 const pn_arch_ops pn_qwen35moe_ops = {
     .arch = PN_ARCH_QWEN35MOE,
     .name = "qwen35moe",
@@ -338,4 +332,7 @@ const pn_arch_ops pn_qwen35moe_ops = {
     .workspace_plan = workspace_plan,
     .workspace_init = workspace_init,
     .forward = forward,
+    .gpu_plan = pn_qwen35moe_gpu_plan,
+    .gpu_new = pn_qwen35moe_gpu_new,
+    .gpu_free = pn_qwen35moe_gpu_free,
 };

@@ -146,12 +146,32 @@ extern const pn_arch_ops pn_qwen35moe_ops;
 pn_status pn_qwen35moe_load(pn_model *model, const pn_load_opts *opts, pn_err *err);
 void pn_qwen35moe_free(void *impl);
 
+/* --- a pass: qwen35moe.c; the same on the CPU and on GPUs (qwen35moe_cuda.h) ------------------ */
+
+/* Everything that can be wrong with a batch, before anything changes; reserves its positions. */
+pn_status pn_qwen35moe_check_batch(pn_exec *ex, const pn_batch *batch, pn_err *err);
+/* Its parts and tokens, the rows of token_embd in ws->x, the rotation angles. The sequences are
+ * broken until they have advanced. */
+void pn_qwen35moe_begin_pass(pn_qwen35moe_pass *p, const pn_batch *batch);
+/* Asks for every part whether it goes on, and takes out those that do not; true when one did. */
+bool pn_qwen35moe_drop_stopped(pn_qwen35moe_pass *p, const pn_batch *batch);
+/* Fills ws->logits. */
+void pn_qwen35moe_place_logits(pn_qwen35moe_pass *p);
+/* The end of a part: its sequence goes on, unless its results are not finite: PN_ERR_NUMERIC. */
+pn_status pn_qwen35moe_advance(const pn_part *part, bool is_finite, pn_err *err);
+/* A pass on the CPU, whatever GPUs there are. */
+pn_status pn_qwen35moe_forward_cpu(pn_exec *ex, const pn_batch *batch, pn_err *err);
+
 /* The three kinds of sub-block, each from ws->embd (normed and quantised) to x += result.
  * il is the layer, first_il its index among its kind where that matters. */
 void pn_qwen35moe_attn_forward(pn_qwen35moe_pass *p, int i_attn);
 void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm);
 /* The experts of layer il over n_tok rows of x (which may be fewer than the pass's). */
 void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_tok);
+/* Its routed experts alone, for inputs that were normed and routed elsewhere (ws->top_id, top_w):
+ * sums [n_tok][n_embd] is what it is before the shared expert's share. */
+void pn_qwen35moe_experts_forward(pn_qwen35moe_pass *p, int il, const pn_acts *in, float *sums,
+                                  size_t n_tok);
 
 /* Floats of ws->attn_parts: one decoding sequence of the longest context (at most 2^20 positions;
  * beyond, a head's chunks stay with one thread), where there are more threads than KV heads; else

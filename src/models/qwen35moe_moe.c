@@ -22,8 +22,11 @@ enum {
 typedef struct moe_ctx {
     const pn_qwen35moe_pass *p;
     const pn_qwen35moe_moe *e;
-    float *x; /* [n_tok][n_embd], to which the result is added */
+    const pn_acts *in; /* [n_tok] normed inputs */
+    float *x; /* [n_tok][n_embd], to which the result is added; without the shared expert the
+                          result itself */
     size_t n_tok;
+    bool has_shexp;                /* the shared expert is among them */
     size_t n_list;                 /* experts with tokens */
     size_t rows;                   /* per item */
     size_t n_chunk, n_chunk_shexp; /* items of an expert, of the shared one */
@@ -142,7 +145,7 @@ static void product(const moe_ctx *c, const pn_qweight *w, size_t ie, size_t row
 {
     const pn_act_kind kind = pn_qweight_act(w);
     for (size_t i = 0; i < n_col; i++) {
-        s->x[i] = pn_acts_col(&c->p->ws->embd, kind, tok ? (size_t)tok[i] : i);
+        s->x[i] = pn_acts_col(c->in, kind, tok ? (size_t)tok[i] : i);
         s->y[i] = out + i * stride;
     }
     pn_qmv(&c->p->ex->k, w, ie, row0, row1, s->x, s->y, n_col, s->mm);
@@ -223,7 +226,7 @@ static void down_expert(const moe_ctx *c, size_t i, size_t row0, size_t row1, fl
 }
 
 /* Each token's weighted sum of results in rank order, the shared expert last, and the residual, for
- * output rows [row0, row0 + rows). */
+ * output rows [row0, row0 + rows). Without the shared expert the sum as it is before it. */
 static void add_sums(const moe_ctx *c, size_t row0, size_t rows, const float *results,
                      size_t stride)
 {
@@ -236,9 +239,19 @@ static void add_sums(const moe_ctx *c, size_t row0, size_t rows, const float *re
         for (size_t r = 0; r < n_used; r++)
             k->axpy(acc, ws->top_w[it * n_used + r],
                     results + (size_t)ws->place[it * n_used + r] * stride, rows);
+        if (!c->has_shexp) {
+            memcpy(c->x + it * n_embd + row0, acc, rows * sizeof *acc);
+            continue;
+        }
         k->axpy(acc, ws->sgate[it], results + (c->n_tok * n_used + it) * stride, rows);
         k->add(c->x + it * n_embd + row0, acc, rows);
     }
+}
+
+/* Experts with a down product: those in use and the shared one. */
+static size_t n_down(const moe_ctx *c)
+{
+    return c->n_list + c->has_shexp;
 }
 
 /* Many tokens. Items: chunks of output rows, with the products of all experts and the sums. */
@@ -250,7 +263,7 @@ static void down_region(void *ctx, size_t i0, size_t i1, int ith)
     for (size_t item = i0; item < i1; item++) {
         const size_t row0 = item * c->rows;
         const size_t row1 = row0 + c->rows < n_embd ? row0 + c->rows : n_embd, rows = row1 - row0;
-        for (size_t i = 0; i <= c->n_list; i++)
+        for (size_t i = 0; i < n_down(c); i++)
             down_expert(c, i, row0, row1, s.results, rows, &s);
         add_sums(c, row0, rows, s.results, rows);
     }
@@ -286,9 +299,9 @@ static void down(moe_ctx *c)
     pn_exec *const ex = c->p->ex;
     const size_t n_embd = (size_t)c->p->m->cfg.n_embd;
     if (c->n_tok == 1) {
-        c->rows = pn_exec_rows_per_item(ex, (c->n_list + 1) * n_embd, 4 * PN_DECODE_ROWS);
+        c->rows = pn_exec_rows_per_item(ex, n_down(c) * n_embd, 4 * PN_DECODE_ROWS);
         c->n_chunk = (n_embd + c->rows - 1) / c->rows;
-        pn_pool_run(ex->pool, (c->n_list + 1) * c->n_chunk, 1, down_one_region, c);
+        pn_pool_run(ex->pool, n_down(c) * c->n_chunk, 1, down_one_region, c);
         pn_pool_run(ex->pool, (n_embd + DOWN_ROWS - 1) / DOWN_ROWS, SUM_CHUNKS, sums_region, c);
         return;
     }
@@ -299,15 +312,50 @@ static void down(moe_ctx *c)
 
 /* --- the layer -------------------------------------------------------------------------------- */
 
-/* Bytes of the experts in use plus the shared one, and multiply-adds of all their tokens. */
+/* Bytes of the experts in use and of the shared one, and multiply-adds of all their tokens. */
 static void count(const moe_ctx *c, const pn_qweight *exps, const pn_qweight *shexp, double *bytes,
                   double *macs)
 {
     const double n_slot = (double)c->n_tok * c->p->m->cfg.n_expert_used;
-    *bytes +=
-        (double)c->n_list * (double)(exps->n_row * exps->row_bytes) + (double)shexp->mat_bytes;
-    *macs += n_slot * (double)(exps->n * exps->n_row) +
-             (double)c->n_tok * (double)(shexp->n * shexp->n_row);
+    *bytes += (double)c->n_list * (double)(exps->n_row * exps->row_bytes);
+    *macs += n_slot * (double)(exps->n * exps->n_row);
+    if (!c->has_shexp)
+        return;
+    *bytes += (double)shexp->mat_bytes;
+    *macs += (double)c->n_tok * (double)(shexp->n * shexp->n_row);
+}
+
+/* From the routing to the sums. */
+static void run_experts(moe_ctx *c)
+{
+    const pn_qwen35moe_cfg *const cfg = &c->p->m->cfg;
+    const pn_qwen35moe_moe *const e = c->e;
+    pn_qwen35moe_ws *const ws = c->p->ws;
+    pn_exec *const ex = c->p->ex;
+    double bytes = 0, macs = 0;
+
+    pn_stage_begin(ex);
+    const size_t n_batch = (size_t)ex->n_batch, n_slot_max = n_batch * (size_t)cfg->n_expert_used;
+    const size_t ff = (size_t)e->n_ff_exp, ffs = c->has_shexp ? (size_t)cfg->n_ff_shexp : 0;
+    pn_acts_init(&ws->ff, ws->ff.f32, c->p->m->need_ff, ff, n_slot_max);
+    c->rows =
+        pn_exec_rows_per_item(ex, c->n_list * ff + ffs, c->n_tok == 1 ? PN_DECODE_ROWS : UP_ROWS);
+    c->rows = c->rows < UP_ROWS ? c->rows : UP_ROWS;
+    c->n_chunk = (ff + c->rows - 1) / c->rows;
+    c->n_chunk_shexp = (ffs + c->rows - 1) / c->rows;
+    pn_pool_run(ex->pool, c->n_list * c->n_chunk + c->n_chunk_shexp, 1, up_region, c);
+    count(c, &e->ffn_gate_exps, &e->ffn_gate_shexp, &bytes, &macs);
+    count(c, &e->ffn_up_exps, &e->ffn_up_shexp, &bytes, &macs);
+    pn_stage_end(ex, PN_STAGE_EXPERTS_UP, bytes, macs);
+
+    pn_stage_begin(ex);
+    pn_exec_quantize(ex, &ws->ff, c->n_tok * (size_t)cfg->n_expert_used);
+    if (c->has_shexp)
+        pn_exec_quantize(ex, &ws->ff_shexp, c->n_tok);
+    down(c);
+    bytes = macs = 0;
+    count(c, &e->ffn_down_exps, &e->ffn_down_shexp, &bytes, &macs);
+    pn_stage_end(ex, PN_STAGE_EXPERTS_DOWN, bytes, macs);
 }
 
 void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_tok)
@@ -316,7 +364,7 @@ void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_t
     const pn_qwen35moe_moe *const e = &p->m->moe[il];
     pn_qwen35moe_ws *const ws = p->ws;
     pn_exec *const ex = p->ex;
-    moe_ctx c = { .p = p, .e = e, .x = x, .n_tok = n_tok };
+    moe_ctx c = { .p = p, .e = e, .in = &ws->embd, .x = x, .n_tok = n_tok, .has_shexp = true };
     double bytes = 0, macs = 0;
 
     pn_stage_begin(ex);
@@ -328,26 +376,13 @@ void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_t
     pn_pool_run(ex->pool, n_tok, 8, route_region, &c);
     c.n_list = group_by_expert(cfg, ws, n_tok);
     pn_stage_end(ex, PN_STAGE_ROUTER, bytes, macs);
+    run_experts(&c);
+}
 
-    pn_stage_begin(ex);
-    const size_t n_batch = (size_t)ex->n_batch, n_slot_max = n_batch * (size_t)cfg->n_expert_used;
-    const size_t ff = (size_t)e->n_ff_exp, ffs = (size_t)cfg->n_ff_shexp;
-    pn_acts_init(&ws->ff, ws->ff.f32, p->m->need_ff, ff, n_slot_max);
-    c.rows = pn_exec_rows_per_item(ex, c.n_list * ff + ffs, n_tok == 1 ? PN_DECODE_ROWS : UP_ROWS);
-    c.rows = c.rows < UP_ROWS ? c.rows : UP_ROWS;
-    c.n_chunk = (ff + c.rows - 1) / c.rows;
-    c.n_chunk_shexp = (ffs + c.rows - 1) / c.rows;
-    pn_pool_run(ex->pool, c.n_list * c.n_chunk + c.n_chunk_shexp, 1, up_region, &c);
-    bytes = macs = 0;
-    count(&c, &e->ffn_gate_exps, &e->ffn_gate_shexp, &bytes, &macs);
-    count(&c, &e->ffn_up_exps, &e->ffn_up_shexp, &bytes, &macs);
-    pn_stage_end(ex, PN_STAGE_EXPERTS_UP, bytes, macs);
-
-    pn_stage_begin(ex);
-    pn_exec_quantize(ex, &ws->ff, n_tok * (size_t)cfg->n_expert_used);
-    pn_exec_quantize(ex, &ws->ff_shexp, n_tok);
-    down(&c);
-    bytes = macs = 0;
-    count(&c, &e->ffn_down_exps, &e->ffn_down_shexp, &bytes, &macs);
-    pn_stage_end(ex, PN_STAGE_EXPERTS_DOWN, bytes, macs);
+void pn_qwen35moe_experts_forward(pn_qwen35moe_pass *p, int il, const pn_acts *in, float *sums,
+                                  size_t n_tok)
+{
+    moe_ctx c = { .p = p, .e = &p->m->moe[il], .in = in, .x = sums, .n_tok = n_tok };
+    c.n_list = group_by_expert(&p->m->cfg, p->ws, n_tok);
+    run_experts(&c);
 }

@@ -24,7 +24,7 @@ static pn_status fetch(pn_home *home, pn_block *b, pn_err *err)
 {
     fake *const f = (fake *)home;
     if (f->is_dead) {
-        b->newest = PN_NEWEST_NONE;
+        pn_block_lose(b);
         return pn_fail(err, PN_ERR_IO, "the device is dead");
     }
     f->n_fetch++;
@@ -183,6 +183,7 @@ static void test_lost(void **state)
     assert_non_null(strstr(err.msg, "lost with the GPU"));
     assert_int_equal(pn_block_write(b, NULL), PN_ERR_IO);
     const size_t used = budget.used;
+    assert_int_equal(budget.n_lost, 1);
     pn_block *const other = pn_block_ref(b);
     assert_int_equal(pn_block_own(&b, NULL), PN_ERR_IO);
     assert_ptr_equal(b, other);

@@ -1,0 +1,227 @@
+/* qwen35moe on GPUs: the same passes with the same bits as on the CPU (qwen35moe.c), by launches of
+ * the kernels of src/cuda/device. A layer runs where the plan has put it (placement.h); routed
+ * experts that stay on the CPU are computed there by the CPU's own code, beside the shared expert.
+ *
+ *   qwen35moe_cuda.c           a pass; making and freeing
+ *   qwen35moe_cuda_weights.c   sizes of the weights, upload
+ *   qwen35moe_cuda_ws.c        the workspace in device memory
+ *   qwen35moe_cuda_index.c     what each pass uploads: embeddings, angles, tables
+ *   qwen35moe_cuda_launch.c    norms, quantisation, projections: what all sub-blocks launch
+ *   qwen35moe_cuda_{ssm,attn,moe}.c   the three kinds of sub-block */
+#ifndef PN_MODELS_QWEN35MOE_CUDA_H
+#define PN_MODELS_QWEN35MOE_CUDA_H
+
+#include "cuda/args.h"
+#include "cuda/matmul.h"
+#include "cuda/net.h"
+#include "models/gpus.h"
+#include "models/qwen35moe.h"
+
+/* A layer's weights in a GPU's memory; all pointers are device addresses. */
+typedef struct pn_qwen35moe_gpu_layer {
+    const float *attn_norm, *post_attention_norm;
+    pn_dmat attn_q, attn_k, attn_v, attn_output; /* of attention layers */
+    const float *attn_q_norm, *attn_k_norm;
+    pn_dmat attn_qkv, attn_gate, ssm_alpha, ssm_beta, ssm_out; /* of delta net layers */
+    const float *ssm_conv1d, *ssm_a, *ssm_dt, *ssm_norm;
+    pn_dmat ffn_gate_inp, ffn_gate_inp_shexp, ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp;
+    pn_dmat ffn_gate_exps, ffn_up_exps, ffn_down_exps; /* w NULL: on the CPU */
+    int64_t conv_off, state_off; /* floats, within the GPU's part of a state */
+    int64_t kv_first;            /* KV heads of the layers before, within its part of a page */
+} pn_qwen35moe_gpu_layer;
+
+/* Activation vectors in device memory in the forms that their readers need. */
+typedef struct pn_qwen35moe_gpu_acts {
+    float *f32;
+    pn_q8k *q8k; /* NULL: not needed */
+    pn_q8s *q8s;
+} pn_qwen35moe_gpu_acts;
+
+/* A GPU's workspace for up to n_batch tokens (B): device addresses; as pn_qwen35moe_ws. */
+typedef struct pn_qwen35moe_gpu_ws {
+    float *x;     /* [B][n_embd] the residual stream */
+    float *x_out; /* [B][n_embd] */
+    float *spare; /* [B][n_embd] for what is gathered */
+    pn_qwen35moe_gpu_acts embd;
+    float *logits;  /* [PN_GPU_LOGIT_ROWS][n_vocab] */
+    int32_t *bad;   /* [B] a part's results are not finite */
+    uint8_t *index; /* what a pass uploads (qwen35moe_cuda_index.c) */
+    /* delta net */
+    float *qkv, *stream, *z, *alpha, *beta, *delta;
+    int32_t *count; /* of pn_k_ssm_step: always zero between passes; not shared with others */
+    pn_qwen35moe_gpu_acts inner;
+    /* attention */
+    float *q, *k, *v;
+    pn_q8b *q8;
+    float *part_o, *part_ml;
+    size_t part_slots; /* (token, head, chunk) results that they hold */
+    pn_qwen35moe_gpu_acts heads;
+    /* experts */
+    float *router, *sgate, *top_w;
+    int32_t *top_id, *first, *list, *n_list, *tok, *place;
+    pn_qwen35moe_gpu_acts ff, ff_shexp;
+    float *up, *up_shexp;     /* [B * n_used][ff], [B][ff_shexp]: where gate and up are apart */
+    float *down, *down_shexp; /* [B * n_used][n_embd], [B][n_embd] */
+    float *sums;              /* [B][n_embd] from the CPU */
+} pn_qwen35moe_gpu_ws;
+
+enum {
+    PN_GPU_LOGIT_ROWS = 64 /* of logits computed at once */
+};
+
+/* Which kernels are fused; each bit that pn_device_opts.unfused has splits one into its parts. */
+enum {
+    PN_FUSE_NORM = 1 << 0,     /* RMS norm and quantisation */
+    PN_FUSE_PROJ = 1 << 1,     /* projections of one input in one launch */
+    PN_FUSE_RESIDUAL = 1 << 2, /* a projection and its addition to x */
+    PN_FUSE_SSM_STEP = 1 << 3, /* all between the delta net's projections, for few tokens */
+    PN_FUSE_SSM_IN = 1 << 4,   /* convolution, L2 norms, gates */
+    PN_FUSE_SSM_OUT = 1 << 5,  /* gated norm and quantisation */
+    PN_FUSE_QK = 1 << 6,       /* head norms, rotation, store */
+    PN_FUSE_ATTEND = 1 << 7,   /* chunks joined, gate, quantisation */
+    PN_FUSE_MOE_UP = 1 << 8,   /* gate, up and SwiGLU of chosen and shared experts */
+    PN_FUSE_MOE_DOWN = 1 << 9, /* down, weighted sum, addition to x */
+    PN_FUSE_ALL = (1 << 10) - 1
+};
+
+/* What a pass uploads, as device addresses on one GPU. */
+typedef struct pn_qwen35moe_gpu_index {
+    const pn_cuda_part *parts; /* [n_part] */
+    const int32_t *tok_part;   /* [n_tok] the part of each token */
+    const int32_t *out_row;    /* [n_out] rows of x whose logits are wanted */
+    const int32_t *out_part;   /* [n_out] and their parts */
+    const int32_t *old_row;    /* [n_tok] where x had the tokens before a part was taken out */
+    const float *cos_t, *sin_t;
+} pn_qwen35moe_gpu_index;
+
+typedef struct pn_qwen35moe_gpu {
+    pn_gpus gpus;
+    pn_qwen35moe_gpu_layer *layers; /* [n_layer] */
+    const float *output_norm;
+    pn_dmat output;
+    void *weights[PN_GPU_MAX], *work[PN_GPU_MAX]; /* device memory: allocations */
+    pn_qwen35moe_gpu_ws ws[PN_GPU_MAX];
+    size_t ws_bytes, index_bytes;
+    uint8_t *index[PN_GPU_MAX]; /* pinned [index_bytes]: what is uploaded for a pass */
+    int32_t *bad[PN_GPU_MAX];   /* pinned [n_batch] */
+    pn_acts in;                 /* pinned: normed inputs of experts on the CPU */
+    int32_t *top_id;            /* pinned [n_batch][n_expert_used], and their weights */
+    float *top_w;
+    float *sums; /* pinned [n_batch][n_embd]: what the CPU made of them */
+    void *pinned;
+    fc_event *is_routed[PN_GPU_MAX]; /* in, top_id and top_w are there */
+    fc_event *is_past[PN_GPU_MAX][2];
+    int *first_row;              /* [n_batch] of each part in x, by its place in the batch */
+    size_t state_at[PN_GPU_MAX]; /* bytes from a recurrent twin's start to its states */
+    unsigned fuse;               /* PN_FUSE_ bits */
+    bool times_stages;
+} pn_qwen35moe_gpu;
+
+/* A pass on GPUs. The first failure is kept, and what is launched after it is nothing. */
+typedef struct pn_qwen35moe_gpu_pass {
+    pn_qwen35moe_pass c; /* parts and tokens, as on the CPU */
+    pn_qwen35moe_gpu *q;
+    pn_qwen35moe_gpu_index index[PN_GPU_MAX];
+    bool is_indexed[PN_GPU_MAX];
+    unsigned is_marked[PN_GPU_MAX]; /* bit i: q->is_past[g][i] was recorded in this pass */
+    int g;                          /* the GPU that has x, and runs what is launched */
+    size_t n_out;                   /* rows whose logits are wanted */
+    double bytes, macs, stage_t0;   /* of the stage */
+    uint64_t launches;
+    pn_status st;
+    pn_err *err;
+} pn_qwen35moe_gpu_pass;
+
+static inline pn_qwen35moe_gpu_ws *pn_gpu_ws(const pn_qwen35moe_gpu_pass *p)
+{
+    return &p->q->ws[p->g];
+}
+static inline fc_stream *pn_gpu_stream(const pn_qwen35moe_gpu_pass *p)
+{
+    return p->q->gpus.stream[p->g];
+}
+static inline bool pn_gpu_fuses(const pn_qwen35moe_gpu_pass *p, unsigned bit)
+{
+    return (p->q->fuse & bit) != 0;
+}
+
+/* --- qwen35moe_cuda_weights.c ----------------------------------------------------------------- */
+
+/* Bytes on a device of each layer [n_layer] and of the head. kv_type: of the pages. */
+void pn_qwen35moe_layer_bytes(const pn_model *model, pn_kv_type kv_type, pn_layer_bytes *layers,
+                              size_t *head);
+/* Allocates and uploads all weights as planned, repacked by the exec's threads. Errors: the
+ * device's; PN_ERR_CANCELLED by progress. */
+pn_status pn_qwen35moe_gpu_upload(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_device_opts *opts,
+                                  pn_err *err);
+
+/* --- qwen35moe_cuda_ws.c, _index.c ------------------------------------------------------------ */
+
+/* Divides device memory at base (0: nothing is divided) for n_batch tokens and contexts of n_ctx.
+ * Returns the bytes. */
+size_t pn_qwen35moe_gpu_ws_divide(const pn_qwen35moe *m, size_t n_batch, int n_ctx, uint64_t base,
+                                  pn_qwen35moe_gpu_ws *ws);
+/* The most that pn_gpu_index uploads. */
+size_t pn_qwen35moe_index_bytes(const pn_qwen35moe *m, size_t n_batch);
+
+/* Holds the twins of as many of the batch's parts as there is room for, from the first on. Returns
+ * their number. *st: what kept from more; PN_OK, or PN_ERR_LIMIT where they are too many at once.
+ */
+int pn_qwen35moe_gpu_hold(pn_qwen35moe_gpu *q, const pn_part *parts, int n_part, pn_status *st,
+                          pn_err *err);
+/* Uploads the tables of the pass's parts to the GPU p->g, and with has_x the embeddings; no part is
+ * marked there as not finite. */
+void pn_gpu_index(pn_qwen35moe_gpu_pass *p, bool has_x);
+
+/* --- qwen35moe_cuda_launch.c ------------------------------------------------------------------ */
+
+/* args: the kernel's struct, which is copied. d may be made from it in the call. */
+void pn_gpu_launch(pn_qwen35moe_gpu_pass *p, pn_dims d, const void *args);
+
+/* acts = RMSNorm(x [n_row][n]) * w, in the forms of need. */
+void pn_gpu_norm(pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *acts, unsigned need,
+                 const float *x, const float *w, size_t n_row, size_t n);
+/* The quantised forms of acts->f32 [n_vec][n]. */
+void pn_gpu_quantize(pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *acts, unsigned need,
+                     size_t n, size_t n_vec);
+
+typedef struct pn_gpu_proj {
+    const pn_dmat *w;
+    float *y;        /* [n_tok][w->n_row]; NULL: only the residual is wanted */
+    float *residual; /* [n_tok][w->n_row]; NULL: none */
+} pn_gpu_proj;
+void pn_gpu_project(pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *x, size_t n_tok,
+                    const pn_gpu_proj *projs, int n_proj);
+static inline pn_dacts pn_gpu_dacts(const pn_qwen35moe_gpu_acts *a)
+{
+    return (pn_dacts){ a->f32, a->q8k, a->q8s };
+}
+
+/* Brackets a stage for the profile: p->bytes and macs are what was counted in between. With
+ * times_stages the end waits until it is computed. */
+void pn_gpu_stage_begin(pn_qwen35moe_gpu_pass *p);
+void pn_gpu_stage_end(pn_qwen35moe_gpu_pass *p, pn_stage stage);
+
+/* --- sub-blocks: as those of qwen35moe.h ------------------------------------------------------ */
+
+void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il);
+void pn_gpu_ssm(pn_qwen35moe_gpu_pass *p, int il);
+void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok);
+
+/* --- qwen35moe_cuda.c ------------------------------------------------------------------------- */
+
+/* Any pass, and one token of one sequence (logits may be NULL), on the exec's GPUs; contracts of
+ * pn_forward_fn. */
+pn_status pn_qwen35moe_forward_batch_cuda(pn_exec *ex, const pn_batch *batch, pn_err *err);
+pn_status pn_qwen35moe_forward_cuda(pn_exec *ex, pn_seq *seq, int32_t token, float *logits,
+                                    pn_err *err);
+
+/* --- qwen35moe_cuda_new.c: pn_arch_ops -------------------------------------------------------- */
+
+pn_status pn_qwen35moe_gpu_plan(const pn_exec *ex, const pn_device_opts *opts, pn_placement *plan,
+                                bool *has_driver, pn_err *err);
+pn_status pn_qwen35moe_gpu_new(pn_exec *ex, const pn_device_opts *opts, bool *has_driver,
+                               pn_err *err);
+void pn_qwen35moe_gpu_free(pn_exec *ex);
+
+#endif

@@ -1,0 +1,292 @@
+/* The mixture of experts on a GPU: qwen35moe_moe.c. Few tokens: each chosen expert by itself. Many:
+ * grouped by expert. Where the routed experts are on the CPU, it computes them from what the GPU
+ * normed and routed, while the GPU computes the shared expert. */
+#include "models/qwen35moe_cuda.h"
+
+#include <string.h>
+
+enum {
+    SINGLE_TOKENS = 8 /* of a pass, at most, whose experts are not grouped */
+};
+
+typedef struct moe {
+    pn_qwen35moe_gpu_pass *p;
+    const pn_qwen35moe_gpu_layer *l;
+    const pn_qwen35moe_cfg *cfg;
+    pn_qwen35moe_gpu_ws *ws;
+    int il;
+    float *x;
+    size_t n_tok, n_slot, ff, ffs;
+    bool is_grouped, has_routed; /* has_routed: on this GPU */
+    pn_moe_route route;
+} moe;
+
+static void route(moe *c)
+{
+    pn_qwen35moe_gpu_ws *const ws = c->ws;
+    const pn_gpu_proj projs[] = {
+        { .w = &c->l->ffn_gate_inp, .y = ws->router },
+        { .w = &c->l->ffn_gate_inp_shexp, .y = ws->sgate },
+    };
+    pn_gpu_project(c->p, &ws->embd, c->n_tok, projs, 2);
+    const pn_router_args a = {
+        .logits = ws->router,
+        .sgate = ws->sgate,
+        .top_id = ws->top_id,
+        .top_w = ws->top_w,
+        .n_tok = (int32_t)c->n_tok,
+        .n_expert = c->cfg->n_expert,
+        .n_used = c->cfg->n_expert_used,
+        .scale = c->cfg->expert_weights_scale,
+    };
+    pn_gpu_launch(c->p, pn_router_dims(&a), &a);
+    c->route = (pn_moe_route){
+        .top_id = ws->top_id,
+        .n_tok = (uint32_t)c->n_tok,
+        .n_used = (uint32_t)c->cfg->n_expert_used,
+        .n_expert = (uint32_t)c->cfg->n_expert,
+    };
+    if (!c->is_grouped)
+        return;
+    const pn_group_by_expert_args group = {
+        .top_id = ws->top_id,
+        .first = ws->first,
+        .list = ws->list,
+        .n_list = ws->n_list,
+        .tok = ws->tok,
+        .place = ws->place,
+        .n_tok = (int32_t)c->n_tok,
+        .n_expert = c->cfg->n_expert,
+        .n_used = c->cfg->n_expert_used,
+    };
+    pn_gpu_launch(c->p, pn_group_by_expert_dims(&group), &group);
+    c->route.exp_first = ws->first;
+    c->route.exp_tok = ws->tok;
+    c->route.place = ws->place;
+}
+
+/* --- gate and up ------------------------------------------------------------------------------ */
+
+static void product(const moe *c, const pn_moe_product_args *a)
+{
+    pn_gpu_launch(c->p, c->is_grouped ? pn_moe_product_grouped_dims(a) : pn_moe_product_dims(a), a);
+}
+
+static void silu_mul(const moe *c, float *gate, const float *up, size_t n)
+{
+    const pn_vector_args a = { .y = gate, .gate = gate, .up = up, .n = (int64_t)n };
+    pn_gpu_launch(c->p, pn_silu_mul_dims(&a), &a);
+}
+
+/* h = silu(gate) * up of the routed experts that are here, and of the shared one. */
+static void up(const moe *c)
+{
+    static const pn_dmat none;
+    pn_qwen35moe_gpu_ws *const ws = c->ws;
+    if (pn_gpu_fuses(c->p, PN_FUSE_MOE_UP)) {
+        const pn_moe_up_args a = {
+            .route = c->route,
+            .gate = c->has_routed ? c->l->ffn_gate_exps : none,
+            .up = c->has_routed ? c->l->ffn_up_exps : none,
+            .gate_shexp = c->l->ffn_gate_shexp,
+            .up_shexp = c->l->ffn_up_shexp,
+            .x = pn_gpu_dacts(&ws->embd),
+            .h = ws->ff.f32,
+            .h_shexp = ws->ff_shexp.f32,
+        };
+        pn_gpu_launch(c->p, c->is_grouped ? pn_moe_up_grouped_dims(&a) : pn_moe_up_dims(&a), &a);
+        return;
+    }
+    pn_moe_product_args a = {
+        .route = c->route,
+        .w = c->has_routed ? c->l->ffn_gate_exps : none,
+        .w_shexp = c->l->ffn_gate_shexp,
+        .x = pn_gpu_dacts(&ws->embd),
+        .x_shexp = pn_gpu_dacts(&ws->embd),
+        .y = ws->ff.f32,
+        .y_shexp = ws->ff_shexp.f32,
+    };
+    product(c, &a);
+    a.w = c->has_routed ? c->l->ffn_up_exps : none;
+    a.w_shexp = c->l->ffn_up_shexp;
+    a.y = ws->up;
+    a.y_shexp = ws->up_shexp;
+    product(c, &a);
+    if (c->has_routed)
+        silu_mul(c, ws->ff.f32, ws->up, c->n_slot * c->ff);
+    silu_mul(c, ws->ff_shexp.f32, ws->up_shexp, c->n_tok * c->ffs);
+}
+
+/* --- down ------------------------------------------------------------------------------------- */
+
+static void quantize_h(const moe *c)
+{
+    const pn_qwen35moe *const m = c->p->c.m;
+    if (c->has_routed)
+        pn_gpu_quantize(c->p, &c->ws->ff, m->need_ff, c->ff, c->n_slot);
+    pn_gpu_quantize(c->p, &c->ws->ff_shexp, m->need_ff_shexp, c->ffs, c->n_tok);
+}
+
+static void down_products(const moe *c)
+{
+    static const pn_dmat none;
+    const pn_moe_product_args a = {
+        .route = c->route,
+        .w = c->has_routed ? c->l->ffn_down_exps : none,
+        .w_shexp = c->l->ffn_down_shexp,
+        .x = pn_gpu_dacts(&c->ws->ff),
+        .x_shexp = pn_gpu_dacts(&c->ws->ff_shexp),
+        .x_is_slot = 1,
+        .y = c->ws->down,
+        .y_shexp = c->ws->down_shexp,
+    };
+    quantize_h(c);
+    product(c, &a);
+}
+
+static void down(const moe *c)
+{
+    pn_qwen35moe_gpu_ws *const ws = c->ws;
+    const pn_moe_down_args fused = {
+        .route = c->route,
+        .down = c->l->ffn_down_exps,
+        .down_shexp = c->l->ffn_down_shexp,
+        .h = { .f32 = ws->ff.f32 },
+        .h_shexp = { .f32 = ws->ff_shexp.f32 },
+        .top_w = ws->top_w,
+        .sgate = ws->sgate,
+        .x = c->x,
+    };
+    if (!c->is_grouped && pn_gpu_fuses(c->p, PN_FUSE_MOE_DOWN) && pn_moe_down_fits(&fused)) {
+        pn_gpu_launch(c->p, pn_moe_down_dims(&fused), &fused);
+        return;
+    }
+    down_products(c);
+    const pn_moe_combine_args a = {
+        .y = ws->down,
+        .y_shexp = ws->down_shexp,
+        .top_w = ws->top_w,
+        .sgate = ws->sgate,
+        .place = c->route.place,
+        .x = c->x,
+        .n_tok = (uint32_t)c->n_tok,
+        .n_used = (uint32_t)c->cfg->n_expert_used,
+        .n_embd = (uint32_t)c->cfg->n_embd,
+    };
+    pn_gpu_launch(c->p, pn_moe_combine_dims(&a), &a);
+}
+
+/* --- routed experts on the CPU ---------------------------------------------------------------- */
+
+static void copy_out(const moe *c, void *dst, const void *src, size_t bytes)
+{
+    if (c->p->st == PN_OK)
+        c->p->st = fc_copy_out(pn_gpu_stream(c->p), dst, src, bytes, c->p->err);
+}
+
+/* What the CPU reads is on its way; is_routed tells when it is there. */
+static void send_routing(const moe *c)
+{
+    pn_qwen35moe_gpu *const q = c->p->q;
+    const pn_qwen35moe_moe *const e = &c->p->c.m->moe[c->il];
+    const unsigned need = pn_qweight_need(&e->ffn_gate_exps) | pn_qweight_need(&e->ffn_up_exps);
+    const size_t n = (size_t)c->cfg->n_embd;
+    if (need & PN_NEED_F32)
+        copy_out(c, q->in.f32, c->ws->embd.f32, c->n_tok * n * sizeof(float));
+    if (need & PN_NEED_Q8K)
+        copy_out(c, q->in.q8k, c->ws->embd.q8k, c->n_tok * pn_act_bytes(PN_ACT_Q8K, n));
+    if (need & PN_NEED_Q8S)
+        copy_out(c, q->in.q8s, c->ws->embd.q8s, c->n_tok * pn_act_bytes(PN_ACT_Q8S, n));
+    copy_out(c, q->top_id, c->ws->top_id, c->n_slot * sizeof(int32_t));
+    copy_out(c, q->top_w, c->ws->top_w, c->n_slot * sizeof(float));
+    if (c->p->st == PN_OK)
+        c->p->st = fc_event_record(q->is_routed[c->p->g], pn_gpu_stream(c->p), c->p->err);
+}
+
+/* The sums of the routed experts, by the CPU, on their way to the GPU. */
+static void compute_routed(const moe *c)
+{
+    pn_qwen35moe_gpu_pass *const p = c->p;
+    pn_qwen35moe_gpu *const q = p->q;
+    if (p->st == PN_OK)
+        p->st = fc_event_sync(q->is_routed[p->g], p->err);
+    if (p->st != PN_OK)
+        return;
+    memcpy(p->c.ws->top_id, q->top_id, c->n_slot * sizeof(int32_t));
+    memcpy(p->c.ws->top_w, q->top_w, c->n_slot * sizeof(float));
+    pn_qwen35moe_experts_forward(&p->c, c->il, &q->in, q->sums, c->n_tok);
+    p->st = fc_copy_in(pn_gpu_stream(p), c->ws->sums, q->sums,
+                       c->n_tok * (size_t)c->cfg->n_embd * sizeof(float), p->err);
+}
+
+static void add_sums(const moe *c)
+{
+    const pn_moe_combine_args a = {
+        .acc = c->ws->sums,
+        .y_shexp = c->ws->down_shexp,
+        .sgate = c->ws->sgate,
+        .x = c->x,
+        .n_tok = (uint32_t)c->n_tok,
+        .n_embd = (uint32_t)c->cfg->n_embd,
+    };
+    pn_gpu_launch(c->p, pn_moe_combine_dims(&a), &a);
+}
+
+/* --- the layer -------------------------------------------------------------------------------- */
+
+/* Bytes and multiply-adds of matrices that a pass reads: all of the shared expert's; of the routed
+ * ones as many as are chosen, at most all. */
+static void count(const moe *c, const pn_qweight *exps, const pn_qweight *shexp)
+{
+    const double n_slot = (double)c->n_slot, n_mat = (double)exps->n_mat;
+    c->p->bytes += (double)shexp->mat_bytes;
+    c->p->macs += (double)c->n_tok * (double)(shexp->n * shexp->n_row);
+    if (!c->has_routed)
+        return;
+    c->p->bytes += (n_slot < n_mat ? n_slot : n_mat) * (double)(exps->n_row * exps->row_bytes);
+    c->p->macs += n_slot * (double)(exps->n * exps->n_row);
+}
+
+void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok)
+{
+    const pn_qwen35moe *const m = p->c.m;
+    const pn_qwen35moe_moe *const e = &m->moe[il];
+    const bool has_routed = p->q->layers[il].ffn_gate_exps.w != NULL;
+    moe c = {
+        .p = p,
+        .l = &p->q->layers[il],
+        .cfg = &m->cfg,
+        .ws = pn_gpu_ws(p),
+        .il = il,
+        .x = x,
+        .n_tok = n_tok,
+        .n_slot = n_tok * (size_t)m->cfg.n_expert_used,
+        .ff = (size_t)e->n_ff_exp,
+        .ffs = (size_t)m->cfg.n_ff_shexp,
+        .is_grouped = has_routed && n_tok > SINGLE_TOKENS,
+        .has_routed = has_routed,
+    };
+    pn_gpu_stage_begin(p);
+    route(&c);
+    if (!has_routed)
+        send_routing(&c);
+    pn_gpu_stage_end(p, PN_STAGE_ROUTER);
+
+    pn_gpu_stage_begin(p);
+    up(&c);
+    count(&c, &e->ffn_gate_exps, &e->ffn_gate_shexp);
+    count(&c, &e->ffn_up_exps, &e->ffn_up_shexp);
+    pn_gpu_stage_end(p, PN_STAGE_EXPERTS_UP);
+
+    pn_gpu_stage_begin(p);
+    if (has_routed)
+        down(&c);
+    else
+        down_products(&c);
+    count(&c, &e->ffn_down_exps, &e->ffn_down_shexp);
+    pn_gpu_stage_end(p, PN_STAGE_EXPERTS_DOWN);
+    if (!has_routed) {
+        compute_routed(&c);
+        add_sums(&c);
+    }
+}
