@@ -6,6 +6,7 @@
 #ifndef PN_CUDA_ARGS_MATMUL_H
 #define PN_CUDA_ARGS_MATMUL_H
 
+#include "cuda/args_net.h"
 #include "quant/acts.h"
 
 enum {
@@ -20,6 +21,7 @@ enum {
     PN_MOE_DOWN_ROWS = 16,       /* output rows of a block of pn_k_moe_down */
     PN_MOE_DOWN_WARPS = 12,      /* most warps of such a block, each with an expert */
     PN_MOE_DOWN_SMEM = 40 << 10, /* most bytes of activations that it makes */
+    PN_TAIL_SMEM = 11 << 10,     /* bytes of shared memory that PN_TAIL_ROUTER takes */
 };
 
 /* A matrix in the device's layout (cuda/repack.h), or a stack of them (experts). */
@@ -49,6 +51,20 @@ typedef struct pn_quantize_args {
     uint32_t n, n_vec;
 } pn_quantize_args;
 
+/* What the block that ends last does with the results of all, so that it needs no launch. */
+typedef enum pn_tail_kind {
+    PN_TAIL_NONE = 0,
+    PN_TAIL_NORM,  /* as pn_k_norm */
+    PN_TAIL_ROUTER /* as pn_k_router */
+} pn_tail_kind;
+typedef struct pn_tail {
+    int32_t kind;      /* a pn_tail_kind; what is not of this kind is not read */
+    int32_t *count;    /* 0 before the launch, and after it */
+    pn_norm_args norm; /* x: what the launch makes; w 16-byte aligned; y, q8k, q8s: nothing that it
+                          reads */
+    pn_router_args router; /* logits and sgate: what the launch makes */
+} pn_tail;
+
 /* One matrix of a launch: y[it] = w . x[it], then residual[it] = residual[it] + y[it] if asked. */
 typedef struct pn_matmul_mat {
     pn_dmat w;
@@ -65,6 +81,7 @@ typedef struct pn_matmul_args {
     pn_dacts x; /* n_tok vectors of mat[0].w.n values */
     uint32_t n_mat, n_tok;
     uint32_t n_iter; /* of the qmv kernels: times that a warp takes pn_rows_at_once rows */
+    pn_tail tail;    /* of the qmv kernels, for n_tok rows or tokens */
 } pn_matmul_args;
 
 /* The chosen experts of a batch and who computes them. */
@@ -115,6 +132,7 @@ typedef struct pn_moe_down_args {
     const float *top_w;       /* [n_tok][n_used] */
     const float *sgate;       /* [n_tok]: sigmoid of the shared expert's gate */
     float *x;                 /* [n_tok][n_embd]: the residual stream */
+    pn_tail tail;             /* none or a norm of x; count [n_tok] */
 } pn_moe_down_args;
 
 /* pn_k_moe_combine: the sums and the residual of pn_k_moe_down, from the experts' products. */

@@ -47,6 +47,7 @@ pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm)
     PN_ASSERT(a->n_mat >= 1 && a->n_mat <= PN_MATMUL_MATS);
     PN_ASSERT(n_sm > 0);
     const bool is_gemm = a->n_tok > PN_QMV_COLS;
+    PN_ASSERT(!is_gemm || a->tail.kind == PN_TAIL_NONE);
     choose_iter(a, n_sm);
     uint32_t n_block = 0;
     for (uint32_t i = 0; i < a->n_mat; i++) {
@@ -61,7 +62,8 @@ pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm)
                           .block = 128 };
     return (pn_dims){ .kernel = a->n_tok == 1 ? "pn_k_qmv" : "pn_k_qmv_nx",
                       .grid = { n_block, 1, 1 },
-                      .block = 32 * PN_QMV_WARPS };
+                      .block = 32 * PN_QMV_WARPS,
+                      .smem = a->tail.kind == PN_TAIL_ROUTER ? PN_TAIL_SMEM : 0 };
 }
 
 /* --- experts ---------------------------------------------------------------------------------- */
@@ -128,7 +130,7 @@ pn_dims pn_moe_down_dims(const pn_moe_down_args *a)
     const uint32_t n_warp = a->route.n_used + 1;
     return (pn_dims){ .kernel = "pn_k_moe_down",
                       .grid = { ceil_div(a->down.n_row, PN_MOE_DOWN_ROWS), a->route.n_tok, 1 },
-                      .block = 32 * n_warp,
+                      .block = 32 * max_u32(n_warp, 8), /* the tail's sum takes eight */
                       .smem = n_warp * down_act_bytes(a) };
 }
 

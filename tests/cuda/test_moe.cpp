@@ -172,6 +172,29 @@ void check_down(const layer &l, bool has_forms)
     CHECK(pn_moe_down_fits(&a));
     launch(a, pn_moe_down_dims(&a));
     same("x", x, l.sum);
+    /* the norm by the block that ends last */
+    const size_t n = l.s.n_embd;
+    array<float> x2(l.res.begin(), l.res.size()), gain(n), y(x.size());
+    array<int32_t> count(l.s.n_tok);
+    std::vector<float> want(x.size());
+    std::fill(count.begin(), count.end(), 0);
+    fill_normal(gain, 1.0f);
+    for (size_t i = 0; i < l.s.n_tok; i++)
+        scalar().rmsnorm(&want[i * n], &l.sum[i * n], gain, n, 1e-5f);
+    a.x = x2;
+    a.tail.kind = PN_TAIL_NORM;
+    a.tail.count = count;
+    a.tail.norm.x = x2;
+    a.tail.norm.w = gain;
+    a.tail.norm.y = y;
+    a.tail.norm.x_stride = a.tail.norm.y_stride = (int64_t)n;
+    a.tail.norm.n_row = (int32_t)l.s.n_tok;
+    a.tail.norm.n = (int32_t)n;
+    a.tail.norm.eps = 1e-5f;
+    launch(a, pn_moe_down_dims(&a));
+    same("x under a tail", x2, l.sum);
+    same("its norm", y, want);
+    CHECK(std::count(count.begin(), count.end(), 0) == (long)l.s.n_tok);
 }
 
 /* down by its parts: products by slot, then the sums. */

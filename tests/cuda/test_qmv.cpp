@@ -1,6 +1,7 @@
 /* Matrix times one vector and up to 8. */
 #include "cuda/matmul_data.h"
 
+#include <algorithm>
 #include <memory>
 
 /* Lengths of rows that a type takes: fewer and more groups than a warp has side by side, ragged. */
@@ -109,4 +110,82 @@ TEST(qmv_mixed, "matrices of all types in one launch, some of one row")
                 same_floats(type_name(w[i]->d.type), *y[i], want.data(), want.size());
             }
         }
+}
+
+TEST(qmv_tail_norm, "the norm by the block that ends last: the bits of a launch of its own")
+{
+    for (const uint32_t n_tok : { 1u, 3u })
+        for (const size_t n_row : { (size_t)32, (size_t)288, (size_t)512 }) {
+            test_case("%zu rows, %u columns", n_row, n_tok);
+            const weights w(PN_TYPE_Q4_K, 256, n_row, 1, W_TYPICAL);
+            const acts x(256, n_tok, X_NORMAL);
+            array<float> res(n_tok * n_row), gain(n_row), y(n_tok * n_row), want_y(y.size());
+            array<pn_q8s> q(n_tok * ((n_row + 255) / 256)), want_q(q.size());
+            array<int32_t> count(1);
+            fill_normal(res, 1.0f);
+            fill_normal(gain, 1.0f);
+            count[0] = 0;
+            pn_matmul_args a = {};
+            a.mat[0] = { w.d, nullptr, res, (uint32_t)n_row, 0 };
+            a.x = x.d;
+            a.n_mat = 1;
+            a.n_tok = n_tok;
+            a.tail.kind = PN_TAIL_NORM;
+            a.tail.count = count;
+            a.tail.norm = { res,
+                            gain,
+                            y,
+                            nullptr,
+                            q,
+                            (int64_t)n_row,
+                            (int64_t)n_row,
+                            (int32_t)n_tok,
+                            (int32_t)n_row,
+                            1e-6f };
+            launch(a, pn_matmul_dims(&a, 4));
+            CHECK(count[0] == 0);
+            pn_norm_args alone = a.tail.norm;
+            alone.y = want_y;
+            alone.q8s = want_q;
+            launch(alone, pn_norm_dims(&alone));
+            same("y", y.begin(), want_y.begin(), y.size());
+            same("q8s", (uint8_t *)q.begin(), (uint8_t *)want_q.begin(), q.bytes());
+        }
+}
+
+TEST(qmv_tail_router, "the routing by the block that ends last: the bits of a launch of its own")
+{
+    for (const uint32_t n_tok : { 1u, 2u }) {
+        const size_t n_expert = 70, n_used = 5, n = 64;
+        test_case("%u tokens", n_tok);
+        const weights w(PN_TYPE_F32, n, n_expert, 1, W_TYPICAL),
+            w_s(PN_TYPE_F32, n, 1, 1, W_TYPICAL);
+        const acts x(n, n_tok, X_NORMAL);
+        array<float> logits(n_tok * n_expert), sgate(n_tok), top_w(n_tok * n_used),
+            want_sgate(n_tok), want_w(top_w.size());
+        array<int32_t> count(1), id(n_tok * n_used), want_id(id.size());
+        count[0] = 0;
+        pn_matmul_args a = {};
+        a.mat[0] = { w.d, logits, nullptr, (uint32_t)n_expert, 0 };
+        a.mat[1] = { w_s.d, sgate, nullptr, 1, 0 };
+        a.x = x.d;
+        a.n_mat = 2;
+        a.n_tok = n_tok;
+        launch(a, pn_matmul_dims(&a, 4)); /* without a tail, for what the router reads */
+        std::copy(sgate.begin(), sgate.end(), want_sgate.begin());
+        pn_router_args r = { logits,         want_sgate,        want_id,         want_w,
+                             (int32_t)n_tok, (int32_t)n_expert, (int32_t)n_used, 2.5f };
+        launch(r, pn_router_dims(&r));
+        a.tail.kind = PN_TAIL_ROUTER;
+        a.tail.count = count;
+        a.tail.router = r;
+        a.tail.router.sgate = sgate;
+        a.tail.router.top_id = id;
+        a.tail.router.top_w = top_w;
+        launch(a, pn_matmul_dims(&a, 4));
+        CHECK(count[0] == 0);
+        same("top_id", id.begin(), want_id.begin(), id.size());
+        same("top_w", top_w.begin(), want_w.begin(), top_w.size());
+        same("sgate", sgate.begin(), want_sgate.begin(), sgate.size());
+    }
 }

@@ -99,22 +99,32 @@ PN_KERNEL(__launch_bounds__(32 * PN_MOE_DOWN_WARPS) pn_k_moe_down)(pn_moe_down_a
     const uint32_t warp = threadIdx.x / 32, row0 = blockIdx.x * PN_MOE_DOWN_ROWS;
     const uint32_t row1 = row0 + PN_MOE_DOWN_ROWS < n_embd ? row0 + PN_MOE_DOWN_ROWS : n_embd;
     const uint32_t n = a.down.n > a.down_shexp.n ? a.down.n : a.down_shexp.n;
-    const pn_expert e = pn_expert_of(a.route, token, warp);
-    const pn_dmat m = e.is_shexp ? a.down_shexp : a.down;
-    const pn_dacts h = e.is_shexp ? a.h_shexp : a.h;
-    const pn_out out = { part[warp], 0, 0, 0, row0 };
-    const void *const x =
-        pn_act_made(h, m, e.slot, rooms + warp * ((n + 255) / 256) * sizeof(pn_q8s));
-    pn_rows_1<true>(m, (uint32_t)e.i_mat, row0, row1, x, out);
+    if (warp <= n_used) {
+        const pn_expert e = pn_expert_of(a.route, token, warp);
+        const pn_dmat m = e.is_shexp ? a.down_shexp : a.down;
+        const pn_dacts h = e.is_shexp ? a.h_shexp : a.h;
+        const pn_out out = { part[warp], 0, 0, 0, row0 };
+        const void *const x =
+            pn_act_made(h, m, e.slot, rooms + warp * ((n + 255) / 256) * sizeof(pn_q8s));
+        pn_rows_1<true>(m, (uint32_t)e.i_mat, row0, row1, x, out);
+    }
     __syncthreads();
-    if (threadIdx.x >= row1 - row0)
-        return;
-    float acc = 0.0f;
-    for (uint32_t r = 0; r < n_used; r++)
-        acc = pn_fma(a.top_w[token * n_used + r], part[r][threadIdx.x], acc);
-    acc = pn_fma(a.sgate[token], part[n_used][threadIdx.x], acc);
-    float *const sum = a.x + (size_t)token * n_embd + row0 + threadIdx.x;
-    *sum = *sum + acc;
+    if (threadIdx.x < row1 - row0) {
+        float acc = 0.0f;
+        for (uint32_t r = 0; r < n_used; r++)
+            acc = pn_fma(a.top_w[token * n_used + r], part[r][threadIdx.x], acc);
+        acc = pn_fma(a.sgate[token], part[n_used][threadIdx.x], acc);
+        float *const x = a.x + (size_t)token * n_embd + row0 + threadIdx.x;
+        *x = *x + acc;
+    }
+    if (a.tail.kind == PN_TAIL_NORM) {
+        __shared__ float tail_part[8];
+        __shared__ int flag;
+        if (!pn_arrive_last(a.tail.count + token, (int)gridDim.x, &flag))
+            return;
+        const pn_fresh x = { a.tail.norm.x + token * a.tail.norm.x_stride };
+        pn_norm_row_256(&a.tail.norm, token, x, tail_part);
+    }
 }
 
 PN_KERNEL(pn_k_moe_combine)(pn_moe_combine_args a)

@@ -75,12 +75,10 @@ PN_FN pn_outputs pn_outputs_at(float *y, int64_t y_stride, pn_q8k *q8k, pn_q8s *
     return out;
 }
 
-/* One row by a block of T threads; x: the row, as a->x or fresh. part: shared, [8]. */
-template <int T, class X>
-PN_FN void pn_norm_row(const pn_norm_args *a, int64_t row, X x, float *part)
+/* The groups of one row of scale s by all warps of the block; x: the row, as a->x or fresh. */
+template <class X> PN_FN void pn_norm_groups(const pn_norm_args *a, int64_t row, X x, float s)
 {
-    const float s = pn_rms_scale(pn_block_sum_squares<T>(x, a->n, part), a->n, a->eps);
-    for (int ig = (int)pn_warp_id(); 256 * ig < a->n; ig += T / 32) {
+    for (int ig = (int)pn_warp_id(); 256 * ig < a->n; ig += (int)blockDim.x / 32) {
         const pn_outputs out = pn_outputs_at(a->y, a->y_stride, a->q8k, a->q8s, row, a->n, ig);
         float v[8], w[8];
         pn_load_8(v, x + 256 * ig, out.n);
@@ -90,6 +88,29 @@ PN_FN void pn_norm_row(const pn_norm_args *a, int64_t row, X x, float *part)
             v[i] = v[i] * s * w[i];
         pn_store_256(&out, v);
     }
+}
+
+/* One row by a block of T threads. part: shared, [8]. */
+template <int T, class X>
+PN_FN void pn_norm_row(const pn_norm_args *a, int64_t row, X x, float *part)
+{
+    const float sum = pn_block_sum_squares<T>(x, a->n, part);
+    pn_norm_groups(a, row, x, pn_rms_scale(sum, a->n, a->eps));
+}
+
+/* The same by a block of 256 threads or more, which all call it. */
+template <class X> PN_FN void pn_norm_row_256(const pn_norm_args *a, int64_t row, X x, float *part)
+{
+    if (threadIdx.x < 256) {
+        pn_chains<256> c;
+        pn_chains_run<256>(&c, x, a->n, pn_add_square());
+        const float sum = pn_warp_tree(c.a[0]);
+        if (pn_lane_id() == 0)
+            part[pn_warp_id()] = sum;
+    }
+    __syncthreads();
+    const float sum = a->n < 256 ? part[0] : pn_tree_8(part);
+    pn_norm_groups(a, row, x, pn_rms_scale(sum, a->n, a->eps));
 }
 
 PN_KERNEL(pn_k_norm)(pn_norm_args a)

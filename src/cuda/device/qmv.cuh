@@ -9,11 +9,17 @@
  * opened once and stay in registers over the columns; the chains run in as many lanes as there are
  * (row, column) pairs, over groups' results in shared memory.
  *
+ * Both: the block that ends last may make the norm or the routing of the results (pn_tail).
+ *
  * Bytes a row: those of the file's, nearly. Bound: memory; about 90 instructions a unit. */
 #ifndef PN_CUDA_DEVICE_QMV_CUH
 #define PN_CUDA_DEVICE_QMV_CUH
 
 #include "cuda/device/dot.cuh"
+#include "cuda/device/norm.cuh"
+#include "cuda/device/router.cuh"
+
+_Static_assert(sizeof(pn_route_smem) <= PN_TAIL_SMEM, "what pn_matmul_dims asks for");
 
 /* Where results go: y[c * y_stride + row - row0]; added to r[c * r_stride + row] if r is there. */
 struct pn_out {
@@ -194,14 +200,6 @@ template <int TYPE> PN_FN void pn_load_floats(pn_floats<TYPE> &f, const uint4 *p
     }
 }
 
-PN_FN float pn_butterfly(float a)
-{
-#pragma unroll
-    for (int i = 16; i; i /= 2)
-        a = a + __shfl_xor_sync(PN_FULL, a, i);
-    return a;
-}
-
 template <int TYPE, bool IS_ANY, int N_COL>
 PN_FN void pn_rows_float(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
                          const float *x, uint32_t n_col, const pn_out &out)
@@ -234,7 +232,7 @@ PN_FN void pn_rows_float(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint
 #pragma unroll
         for (uint32_t c = 0; c < N_COL; c++)
             if (c < n_col) {
-                const float y = pn_butterfly(acc[c]);
+                const float y = pn_warp_tree(acc[c]);
                 if (lane == 0)
                     pn_put(out, row, c, y);
             }
@@ -437,6 +435,29 @@ PN_FN void pn_warp_rows(const pn_dmat &w, uint32_t block, uint32_t n_iter, uint3
     *row1 = r + rows < w.n_row ? r + rows : w.n_row;
 }
 
+/* One row or token after the other. */
+PN_FN void pn_matmul_tail(const pn_matmul_args &a)
+{
+    PN_DYN_SMEM(pn_route_smem, s); /* there for PN_TAIL_ROUTER */
+    __shared__ float part[8];
+    __shared__ int flag;
+    if (a.tail.kind == PN_TAIL_NONE || !pn_arrive_last(a.tail.count, (int)gridDim.x, &flag))
+        return;
+    for (uint32_t it = 0; it < a.n_tok; it++) {
+        if (a.tail.kind == PN_TAIL_NORM) {
+            const pn_norm_args &n = a.tail.norm;
+            const pn_fresh x = { n.x + it * n.x_stride };
+            pn_norm_row<32 * PN_QMV_WARPS>(&n, it, x, part);
+        } else {
+            const pn_router_args &r = a.tail.router;
+            const pn_fresh logits = { r.logits + (size_t)it * r.n_expert },
+                           sgate = { r.sgate + it };
+            pn_route<32 * PN_QMV_WARPS>(s, &r, it, logits, sgate);
+        }
+        __syncthreads();
+    }
+}
+
 PN_KERNEL(pn_k_qmv)(pn_matmul_args a)
 {
     uint32_t block, row0, row1;
@@ -444,6 +465,7 @@ PN_KERNEL(pn_k_qmv)(pn_matmul_args a)
     pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
     const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
     pn_rows_1<false>(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), out);
+    pn_matmul_tail(a);
 }
 
 PN_KERNEL(pn_k_qmv_nx)(pn_matmul_args a)
@@ -455,6 +477,7 @@ PN_KERNEL(pn_k_qmv_nx)(pn_matmul_args a)
     const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
     pn_rows_nx(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), a.n_tok, out,
                &res[threadIdx.x / 32]);
+    pn_matmul_tail(a);
 }
 
 #endif
