@@ -1,0 +1,58 @@
+/* pn_k_qmv_nx: n vectors in one launch are the bits of n launches of pn_k_qmv; what it saves. */
+#include "cuda/matmul_data.h"
+
+#include <stdio.h>
+
+namespace
+{
+/* Bytes that the launch must move: the matrix, the vectors, the results. */
+double bytes_moved(const weights &w, size_t n_col)
+{
+    const size_t act = pn_act_bytes(pn_type_get(w.d.type)->act, w.d.n);
+    return (double)w.d.mat_bytes + (double)n_col * ((double)act + 4.0 * w.d.n_row);
+}
+
+void run_nx(const weights &w, const acts &x, uint32_t first, uint32_t n_col, float *y)
+{
+    pn_matmul_args a = {};
+    a.mat[0] = { w.d, y, nullptr, w.d.n_row, 0 };
+    a.x.f32 = (const float *)x.col(PN_TYPE_F32, first);
+    a.x.q8k = (const pn_q8k *)x.col(PN_TYPE_Q4_K, first);
+    a.x.q8s = (const pn_q8s *)x.col(PN_TYPE_Q8_0, first);
+    a.n_mat = 1;
+    a.n_tok = n_col;
+    launch(a, pn_matmul_dims(&a, 2));
+}
+} // namespace
+
+TEST(matvec_nx, "n columns in one launch: the bits of n single ones, for every type and n")
+{
+    for (const uint32_t type : all_types) {
+        const size_t n = 512, n_row = 19;
+        const weights w(type, n, n_row, 1, W_TYPICAL);
+        const acts x(n, PN_QMV_COLS, X_NORMAL);
+        array<float> single(PN_QMV_COLS * n_row);
+        for (uint32_t c = 0; c < PN_QMV_COLS; c++)
+            run_nx(w, x, c, 1, single + c * n_row);
+        for (uint32_t n_col = 2; n_col <= PN_QMV_COLS; n_col++) {
+            test_case("%s, %u columns", type_name(type), n_col);
+            array<float> y(n_col * n_row);
+            run_nx(w, x, 0, n_col, y);
+            same("y", y.begin(), single.begin(), y.size());
+        }
+    }
+}
+
+TEST(matvec_nx_gain, "eight columns in one launch move far fewer bytes than eight launches")
+{
+    static bool is_reported = false;
+    for (const uint32_t type : all_types) {
+        const weights w(type, 2048, 64, 1, W_TYPICAL);
+        const double gain = 8 * bytes_moved(w, 1) / bytes_moved(w, 8);
+        CHECK(gain > 3);
+        if (!is_reported)
+            printf("matvec_nx %-6s 8 columns of 2048: %.1f times fewer bytes\n", type_name(type),
+                   gain);
+    }
+    is_reported = true;
+}
