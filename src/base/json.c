@@ -29,7 +29,7 @@ static int hex4(const char *p)
 
 /* What the scan before the parser found. */
 typedef struct scan {
-    size_t depth_max;
+    size_t depth_max, n_item; /* n_item: commas and opening brackets */
     bool has_nul;
     bool has_half_pair;
 } scan;
@@ -46,6 +46,7 @@ static scan scan_text(const char *p, size_t len, char *fix)
         if (c == '\0') {
             s.has_nul = true;
         } else if (!in_string) {
+            s.n_item += c == ',' || c == '[' || c == '{';
             if (c == '"')
                 in_string = true;
             else if (c == '[' || c == '{')
@@ -118,7 +119,8 @@ static pn_status load(const char *text, size_t len, const char *what, pn_json **
                    e.column, e.text);
 }
 
-pn_status pn_json_parse(const char *text, size_t len, const char *what, pn_json **out, pn_err *err)
+static pn_status parse(const char *text, size_t len, size_t max_items, const char *what,
+                       pn_json **out, pn_err *err)
 {
     if (len > PN_JSON_MAX_BYTES)
         return pn_fail(err, PN_ERR_LIMIT, "%s: JSON of %zu bytes; the limit is %zu", what, len,
@@ -129,6 +131,9 @@ pn_status pn_json_parse(const char *text, size_t len, const char *what, pn_json 
     if (s.depth_max > PN_JSON_MAX_DEPTH)
         return pn_fail(err, PN_ERR_LIMIT, "%s: JSON is nested %zu deep; the limit is %d", what,
                        s.depth_max, PN_JSON_MAX_DEPTH);
+    if (s.n_item > max_items)
+        return pn_fail(err, PN_ERR_LIMIT, "%s: JSON of %zu items; the limit is %zu", what, s.n_item,
+                       max_items);
     if (s.has_nul)
         return pn_fail(err, PN_ERR_FORMAT, "%s: not valid JSON: has a NUL byte", what);
     if (!s.has_half_pair)
@@ -140,6 +145,17 @@ pn_status pn_json_parse(const char *text, size_t len, const char *what, pn_json 
     const pn_status st = load(copy, len, what, out, err);
     pn_free(copy);
     return st;
+}
+
+pn_status pn_json_parse(const char *text, size_t len, const char *what, pn_json **out, pn_err *err)
+{
+    return parse(text, len, SIZE_MAX, what, out, err);
+}
+
+pn_status pn_json_parse_hostile(const char *text, size_t len, const char *what, pn_json **out,
+                                pn_err *err)
+{
+    return parse(text, len, PN_JSON_MAX_ITEMS, what, out, err);
 }
 
 void pn_json_free(pn_json *v)

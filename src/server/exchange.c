@@ -453,7 +453,7 @@ static pn_status read_body(pn_exchange *ex, pn_visit *v)
         return PN_OK;
     if (!ex->body.len)
         pn_buf_adds(&ex->body, "{}");
-    PN_TRY(pn_json_parse(ex->body.ptr, ex->body.len, "request", &v->body, err));
+    PN_TRY(pn_json_parse_hostile(ex->body.ptr, ex->body.len, "request", &v->body, err));
     if (pn_json_type_of(v->body) != PN_JSON_OBJ)
         return pn_fail(err, PN_ERR_FORMAT, "the request is %s, expected an object",
                        pn_json_type_name(v->body));

@@ -144,7 +144,7 @@ static pn_status put_args(reading *r, const pn_jat *args, pn_err *err)
         pn_err why = { 0 };
         is_absent = pn_chat_strip(text).len == 0;
         const pn_status st =
-            is_absent ? PN_OK : pn_json_parse(text.ptr, text.len, key, &parsed, &why);
+            is_absent ? PN_OK : pn_json_parse_hostile(text.ptr, text.len, key, &parsed, &why);
         if (st == PN_ERR_NOMEM)
             return pn_fail(err, st, "%s", why.msg);
         if (parsed) {

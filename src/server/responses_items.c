@@ -81,7 +81,7 @@ void pn_item_input(const pn_reply *r, const pn_item *item, pn_buf *out)
     const pn_buf *const args = &call_of(r, item)->args;
     pn_json *v = NULL;
     const pn_json *input = NULL;
-    if (pn_json_parse(args->ptr, args->len, "arguments", &v, NULL) == PN_OK) {
+    if (pn_json_parse_hostile(args->ptr, args->len, "arguments", &v, NULL) == PN_OK) {
         input = pn_json_get(v, "input");
         pn_json_iter it = { 0 };
         if (!input && pn_json_len(v) == 1 && pn_json_next(v, &it))

@@ -61,3 +61,12 @@ def test_deep_nesting(small, path):
     began = time.monotonic()
     answer = small.post(path, deep)
     assert answer.status == 400 and b"deep" in answer.data and time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("item", ["0,", "[],", '{"a":1},'])
+def test_many_items(small, item):
+    """What a body may become in memory has a limit, and a request that reaches it holds nobody up."""
+    body = '{"unknown": [%s0], "messages": [{"role": "user", "content": "a"}]}' % (item * (1 << 20))
+    began = time.monotonic()
+    answer = small.post("/v1/chat/completions", body.encode())
+    assert answer.status == 400 and b"items" in answer.data and time.monotonic() - began < 4

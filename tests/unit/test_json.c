@@ -137,6 +137,37 @@ static void test_refused(void **state)
     assert_int_equal(pn_json_parse("1", PN_JSON_MAX_BYTES + 1, "body", &v, &err), PN_ERR_LIMIT);
 }
 
+/* A stranger's text has so many items at most, whatever they are; those within strings do not
+ * count, and our own files have any number. */
+static void test_items(void **state)
+{
+    (void)state;
+    const size_t len = 2 * PN_JSON_MAX_ITEMS + 2;
+    char *const text = pn_alloc(len);
+    for (size_t i = 0; i < len; i++)
+        text[i] = i % 2 ? '0' : ','; /* [0,0 ... 0]: a comma or bracket for each item */
+    text[0] = '[';
+    text[len - 1] = ']';
+    text[len - 2] = ' ';
+    pn_json *v = NULL;
+    pn_err err = { 0 };
+    assert_int_equal(pn_json_parse_hostile(text, len, "body", &v, &err), PN_OK);
+    assert_int_equal(pn_json_len(v), PN_JSON_MAX_ITEMS);
+    pn_json_free(v);
+    v = NULL;
+    text[len - 3] = '[';
+    text[len - 2] = ']';
+    assert_int_equal(pn_json_parse_hostile(text, len, "body", &v, &err), PN_ERR_LIMIT);
+    assert_non_null(strstr(err.msg, "1048577 items; the limit is 1048576"));
+    assert_int_equal(pn_json_parse(text, len, "body", &v, &err), PN_OK);
+    pn_json_free(v);
+    v = NULL;
+    text[0] = text[len - 1] = '"';
+    assert_int_equal(pn_json_parse_hostile(text, len, "body", &v, &err), PN_OK);
+    pn_json_free(v);
+    pn_free(text);
+}
+
 /* Depth is bounded before the parser recurses, and brackets within strings do not count. */
 static void test_depth(void **state)
 {
@@ -257,10 +288,10 @@ static void test_writer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dump_as_python),  cmocka_unit_test(test_real_is_shortest),
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_lone_surrogates), cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_writer),
+        cmocka_unit_test(test_dump_as_python), cmocka_unit_test(test_real_is_shortest),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_items),
+        cmocka_unit_test(test_depth),          cmocka_unit_test(test_lone_surrogates),
+        cmocka_unit_test(test_paths),          cmocka_unit_test(test_writer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
