@@ -260,6 +260,9 @@ static pn_status fail(const pn_llguidance *l, LlgMatcher *m, const char *what, p
         else if (n && line[n - 1] != ' ')
             line[n++] = ' ';
     line[n] = '\0';
+    if (strncmp(line, "NoExtension", strlen("NoExtension")) == 0)
+        return pn_fail(err, PN_ERR_FORMAT, "%s: no text can follow: all of it is forbidden here",
+                       what);
     const pn_status st = names_any(line, unsupported) ? PN_ERR_UNSUPPORTED
                          : names_any(line, too_much)  ? PN_ERR_LIMIT
                                                       : PN_ERR_FORMAT;

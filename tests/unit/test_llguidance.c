@@ -291,6 +291,23 @@ static void test_grammars(void **state)
         check_case(t, pn_grammar_text_new, &cases[i]);
 }
 
+/* A grammar that leads where nothing can follow is told in our words, not in a code. */
+static void test_dead_end(void **state)
+{
+    const setup *const t = *state;
+    if (!t->is_there)
+        skip();
+    pn_constraint *const c = make(t, pn_grammar_text_new, "root ::= [^\\x00-\\U0010ffff]");
+    pn_matcher *m = NULL;
+    const uint32_t *mask = NULL;
+    pn_err err = { 0 };
+    assert_int_equal(pn_matcher_new(c, &m, NULL), PN_OK);
+    assert_int_equal(pn_matcher_mask(m, &mask, &err), PN_ERR_FORMAT);
+    assert_non_null(strstr(err.msg, "no text can follow"));
+    pn_matcher_free(m);
+    pn_constraint_free(c);
+}
+
 /* Special tokens are drawn only where a grammar names them, and then as the one token. */
 static void test_special_tokens(void **state)
 {
@@ -573,11 +590,12 @@ static void test_conversion(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schemas),        cmocka_unit_test(test_schema_limits),
-        cmocka_unit_test(test_regexes),        cmocka_unit_test(test_grammars),
-        cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_refused_here),   cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_not_there),      cmocka_unit_test(test_conversion),
+        cmocka_unit_test(test_schemas),     cmocka_unit_test(test_schema_limits),
+        cmocka_unit_test(test_regexes),     cmocka_unit_test(test_grammars),
+        cmocka_unit_test(test_dead_end),    cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_unsupported), cmocka_unit_test(test_refused_here),
+        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_not_there),
+        cmocka_unit_test(test_conversion),
     };
     return cmocka_run_group_tests(tests, open_real, close_real);
 }
