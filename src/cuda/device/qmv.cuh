@@ -435,10 +435,9 @@ PN_FN void pn_warp_rows(const pn_dmat &w, uint32_t block, uint32_t n_iter, uint3
     *row1 = r + rows < w.n_row ? r + rows : w.n_row;
 }
 
-/* One row or token after the other. */
-PN_FN void pn_matmul_tail(const pn_matmul_args &a)
+/* One row or token after the other. s: there for PN_TAIL_ROUTER. */
+PN_FN void pn_matmul_tail(const pn_matmul_args &a, pn_route_smem *s)
 {
-    PN_DYN_SMEM(pn_route_smem, s); /* there for PN_TAIL_ROUTER */
     __shared__ float part[8];
     __shared__ int flag;
     if (a.tail.kind == PN_TAIL_NONE || !pn_arrive_last(a.tail.count, (int)gridDim.x, &flag))
@@ -460,16 +459,18 @@ PN_FN void pn_matmul_tail(const pn_matmul_args &a)
 
 PN_KERNEL(pn_k_qmv)(pn_matmul_args a)
 {
+    PN_DYN_SMEM(pn_route_smem, s);
     uint32_t block, row0, row1;
     const pn_matmul_mat m = pn_pick_mat(a, &block);
     pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
     const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
     pn_rows_1<false>(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), out);
-    pn_matmul_tail(a);
+    pn_matmul_tail(a, s);
 }
 
 PN_KERNEL(pn_k_qmv_nx)(pn_matmul_args a)
 {
+    PN_DYN_SMEM(pn_route_smem, s);
     __shared__ pn_group_results res[PN_QMV_WARPS];
     uint32_t block, row0, row1;
     const pn_matmul_mat m = pn_pick_mat(a, &block);
@@ -477,7 +478,7 @@ PN_KERNEL(pn_k_qmv_nx)(pn_matmul_args a)
     const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
     pn_rows_nx(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), a.n_tok, out,
                &res[threadIdx.x / 32]);
-    pn_matmul_tail(a);
+    pn_matmul_tail(a, s);
 }
 
 #endif

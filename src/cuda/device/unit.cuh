@@ -10,6 +10,19 @@
 
 #include "cuda/layout.h"
 
+__device__ constexpr bool pn_has_table(int type)
+{
+    return type == PN_TYPE_IQ4_XS || type == PN_TYPE_IQ4_NL || type == PN_TYPE_MXFP4;
+}
+__device__ constexpr int pn_offset(int type)
+{
+    return type == PN_TYPE_Q3_K   ? 4
+           : type == PN_TYPE_Q4_0 ? 8
+           : type == PN_TYPE_Q5_0 ? 16
+           : type == PN_TYPE_Q6_K ? 32
+                                  : 0;
+}
+
 /* A type's constants. */
 template <int TYPE> struct pn_wtype;
 #define PN_WTYPE(id, code, high, scale, d, per_d, min_, scale16)                             \
@@ -19,6 +32,8 @@ template <int TYPE> struct pn_wtype;
         static constexpr bool is_k = per_d == 4; /* superblocks of 256, else blocks of 32 */ \
         static constexpr bool has_min = min_;                                                \
         static constexpr bool has_scale16 = scale16; /* of the product's integer scales */   \
+        static constexpr bool has_table = pn_has_table(id);                                  \
+        static constexpr int offset = pn_offset(id); /* what a code is too large by */       \
     };
 PN_UNIT_LAYOUTS(PN_WTYPE)
 #undef PN_WTYPE
@@ -109,23 +124,30 @@ PN_FN uint32_t pn_lower(uint32_t x, uint32_t by)
     return ((x | 0x80808080u) - by * 0x01010101u) ^ 0x80808080u;
 }
 
-/* Four values of a table of 16 signed bytes, by the low nibbles of four bytes. */
-PN_FN uint32_t pn_look_up(uint32_t x, uint32_t t0, uint32_t t1, uint32_t t2, uint32_t t3)
+/* A table of 16 signed bytes. */
+struct pn_table16 {
+    uint32_t t[4];
+};
+template <class W> PN_FN pn_table16 pn_table_of(void)
 {
-    /* nibble i of sel: the low three bits of byte i's index */
-    const uint32_t pair = x | x >> 4, sel = (pair & 0xffu) | (pair >> 8 & 0xff00u);
-    const uint32_t lo = __byte_perm(t0, t1, sel & 0x7777u), hi = __byte_perm(t2, t3, sel & 0x7777u);
-    /* byte i of hi where bit 3 of the index is set: selectors i and 4 + i */
-    return __byte_perm(lo, hi, 0x3210u | (sel >> 1 & 0x4444u));
-}
-
-template <class W> PN_FN uint32_t pn_code4(uint32_t nibbles)
-{
-    if (W::type == PN_TYPE_IQ4_XS || W::type == PN_TYPE_IQ4_NL)
-        return pn_look_up(nibbles, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
     if (W::type == PN_TYPE_MXFP4)
-        return pn_look_up(nibbles, 0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
-    return nibbles;
+        return { { 0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu } };
+    return { { 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u } }; /* pn_iq4_values */
+}
+/* The values at the four indices in the low half of x, the lowest nibble's first: two halves of the
+ * table by the low three bits, then byte i of one or the other by bit 3 of index i. */
+PN_FN uint32_t pn_look_up_4(const pn_table16 &t, uint32_t x)
+{
+    const uint32_t low = __byte_perm(t.t[0], t.t[1], x & 0x7777u);
+    const uint32_t high = __byte_perm(t.t[2], t.t[3], x & 0x7777u);
+    return __byte_perm(low, high, 0x3210u | (x >> 1 & 0x4444u));
+}
+/* lo: the values at the low nibbles of x's bytes, hi: at the high ones. */
+PN_FN void pn_look_up_8(const pn_table16 &t, uint32_t x, uint32_t &lo, uint32_t &hi)
+{
+    const uint32_t a = pn_look_up_4(t, x), b = pn_look_up_4(t, x >> 16);
+    lo = __byte_perm(a, b, 0x6420u);
+    hi = __byte_perm(a, b, 0x7531u);
 }
 
 /* Bits 2 p, 2 p + 1 of each byte. */
@@ -152,6 +174,13 @@ template <class W> PN_FN void pn_open_codes(const pn_raw<W> &r, uint32_t q[16])
         x[4 * i + 2] = r.codes[i].z;
         x[4 * i + 3] = r.codes[i].w;
     }
+    if (W::has_table) {
+        const pn_table16 t = pn_table_of<W>();
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            pn_look_up_8(t, x[i], q[i], q[8 + i]);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < 16; i++) {
         uint32_t c;
@@ -160,20 +189,12 @@ template <class W> PN_FN void pn_open_codes(const pn_raw<W> &r, uint32_t q[16])
         else if (W::pieces == 4)
             c = x[i];
         else
-            c = pn_code4<W>((i < 8 ? x[i % 8] : x[i % 8] >> 4) & 0x0f0f0f0fu);
+            c = (i < 8 ? x[i % 8] : x[i % 8] >> 4) & 0x0f0f0f0fu;
         if (W::pieces == 3)
             c |= pn_code2(x[8 + i % 4], i / 4) << 4;
         if (W::high_bytes)
             c |= pn_high_bit(r.high, i, W::type == PN_TYPE_Q3_K ? 2 : 4);
-        if (W::type == PN_TYPE_Q3_K)
-            c = pn_lower(c, 4);
-        if (W::type == PN_TYPE_Q6_K)
-            c = pn_lower(c, 32);
-        if (W::type == PN_TYPE_Q4_0)
-            c = pn_lower(c, 8);
-        if (W::type == PN_TYPE_Q5_0)
-            c = pn_lower(c, 16);
-        q[i] = c;
+        q[i] = W::offset ? pn_lower(c, W::offset) : c;
     }
 }
 
