@@ -41,6 +41,7 @@ static void move_to(pn_qwen35moe_gpu_pass *p, int g, bool is_gathered)
             pn_gpus_send(&p->q->gpus, p->g, is_gathered ? from->x_out : from->x, g,
                          is_gathered ? to->x_out : to->x, n_row * n_embd * sizeof(float), p->err);
     p->g = g;
+    p->is_normed = false;
     if (!p->is_indexed[g])
         pn_gpu_index(p, false);
 }
@@ -51,6 +52,7 @@ static bool drop_stopped(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
     pn_qwen35moe_ws *const ws = p->c.ws;
     if (!pn_qwen35moe_drop_stopped(&p->c, batch))
         return false;
+    p->is_normed = false;
     if (!p->c.n_part || p->st != PN_OK)
         return true;
     p->st = fc_stream_sync(pn_gpu_stream(p), p->err); /* the tables may still be on their way */
@@ -101,12 +103,25 @@ static void gather_out(pn_qwen35moe_gpu_pass *p)
         pn_gpu_launch(p, pn_gather_dims(&a), &a);
 }
 
+/* Unless the product before has done it. */
 static void norm(pn_qwen35moe_gpu_pass *p, const float *x, const float *w, size_t n_row)
 {
     const pn_qwen35moe *const m = p->c.m;
+    if (p->is_normed) {
+        p->is_normed = false;
+        return;
+    }
     pn_gpu_stage_begin(p);
     pn_gpu_norm(p, &pn_gpu_ws(p)->embd, m->need_embd, x, w, n_row, (size_t)m->cfg.n_embd);
     pn_gpu_stage_end(p, PN_STAGE_NORM);
+}
+
+/* The norm that layer il's result goes to, where that is on the same GPU; else NULL. */
+static const float *next_norm(const pn_qwen35moe_gpu_pass *p, int il)
+{
+    const bool is_near =
+        il + 1 < p->c.m->cfg.n_layer && place_of(p, il + 1)->gpu == place_of(p, il)->gpu;
+    return is_near ? p->q->layers[il + 1].attn_norm : NULL;
 }
 
 static void run_layer(pn_qwen35moe_gpu_pass *p, int il)
@@ -115,10 +130,11 @@ static void run_layer(pn_qwen35moe_gpu_pass *p, int il)
     const pn_qwen35moe_gpu_layer *const l = &p->q->layers[il];
     const bool is_last = il == m->cfg.n_layer - 1;
     norm(p, pn_gpu_ws(p)->x, l->attn_norm, p->c.n_tok);
+    const float *const next = is_last ? NULL : l->post_attention_norm;
     if (m->block_order[il] == PN_BLOCK_ATTN)
-        pn_gpu_attn(p, il);
+        pn_gpu_attn(p, il, next);
     else
-        pn_gpu_ssm(p, il);
+        pn_gpu_ssm(p, il, next);
     /* The last layer's experts and the head run only where logits are wanted. */
     if (is_last)
         gather_out(p);
@@ -126,7 +142,7 @@ static void run_layer(pn_qwen35moe_gpu_pass *p, int il)
     const size_t n_tok = is_last ? p->n_out : p->c.n_tok;
     if (n_tok) {
         norm(p, x, l->post_attention_norm, n_tok);
-        pn_gpu_moe(p, il, x, n_tok);
+        pn_gpu_moe(p, il, x, n_tok, next_norm(p, il));
     }
 }
 

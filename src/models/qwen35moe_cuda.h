@@ -48,7 +48,9 @@ typedef struct pn_qwen35moe_gpu_ws {
     uint8_t *index; /* what a pass uploads (qwen35moe_cuda_index.c) */
     /* delta net */
     float *qkv, *stream, *z, *alpha, *beta, *delta;
-    int32_t *count; /* of pn_k_ssm_step: always zero between passes; not shared with others */
+    /* zero between launches, not shared with others: of pn_k_ssm_step; of pn_tail,
+     * [PN_GPU_TAIL_TOKENS] */
+    int32_t *count, *tail_count;
     pn_qwen35moe_gpu_acts inner;
     /* attention */
     float *q, *k, *v;
@@ -66,7 +68,8 @@ typedef struct pn_qwen35moe_gpu_ws {
 } pn_qwen35moe_gpu_ws;
 
 enum {
-    PN_GPU_LOGIT_ROWS = 64 /* of logits computed at once */
+    PN_GPU_LOGIT_ROWS = 64, /* of logits computed at once */
+    PN_GPU_TAIL_TOKENS = 2  /* of a pass, at most, that one block norms or routes after a product */
 };
 
 /* Which kernels are fused; each bit that pn_device_opts.unfused has splits one into its parts. */
@@ -81,7 +84,9 @@ enum {
     PN_FUSE_ATTEND = 1 << 7,   /* chunks joined, gate, quantisation */
     PN_FUSE_MOE_UP = 1 << 8,   /* gate, up and SwiGLU of chosen and shared experts */
     PN_FUSE_MOE_DOWN = 1 << 9, /* down, weighted sum, addition to x */
-    PN_FUSE_ALL = (1 << 10) - 1
+    PN_FUSE_TAIL = 1 << 10,    /* a norm or the router by the product before it, for few tokens */
+    PN_FUSE_HEADS = 1 << 11,   /* what PN_FUSE_QK fuses, and the chunks, for few tokens */
+    PN_FUSE_ALL = (1 << 12) - 1
 };
 
 /* What a pass uploads, as device addresses on one GPU. */
@@ -125,6 +130,7 @@ typedef struct pn_qwen35moe_gpu_pass {
     bool is_indexed[PN_GPU_MAX];
     unsigned is_marked[PN_GPU_MAX]; /* bit i: q->is_past[g][i] was recorded in this pass */
     int g;                          /* the GPU that has x, and runs what is launched */
+    bool is_normed;                 /* embd has the next layer's normed input already */
     size_t n_out;                   /* rows whose logits are wanted */
     double bytes, macs, stage_t0;   /* of the stage */
     uint64_t launches;
@@ -179,6 +185,9 @@ void pn_gpu_index(pn_qwen35moe_gpu_pass *p, bool has_x);
 void pn_gpu_launch(pn_qwen35moe_gpu_pass *p, pn_dims d, const void *args);
 
 /* acts = RMSNorm(x [n_row][n]) * w, in the forms of need. */
+pn_norm_args pn_gpu_norm_args(const pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *acts,
+                              unsigned need, const float *x, const float *w, size_t n_row,
+                              size_t n);
 void pn_gpu_norm(pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *acts, unsigned need,
                  const float *x, const float *w, size_t n_row, size_t n);
 /* The quantised forms of acts->f32 [n_vec][n]. */
@@ -192,6 +201,15 @@ typedef struct pn_gpu_proj {
 } pn_gpu_proj;
 void pn_gpu_project(pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *x, size_t n_tok,
                     const pn_gpu_proj *projs, int n_proj);
+/* The same, and the tail with it where it pays; whether it did: else the caller's launch must. */
+bool pn_gpu_project_tail(pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *x, size_t n_tok,
+                         const pn_gpu_proj *projs, int n_proj, const pn_tail *tail);
+/* One product that is added to x, and the norm of x by next, NULL: none; p->is_normed tells. */
+void pn_gpu_project_norm(pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *acts, size_t n_tok,
+                         const pn_gpu_proj *proj, const float *next);
+/* The tail that norms x [n_tok][n_embd] into embd. False: it does not pay, *tail is all zero. */
+bool pn_gpu_norm_tail(const pn_qwen35moe_gpu_pass *p, const float *x, const float *w, size_t n_tok,
+                      pn_tail *tail);
 static inline pn_dacts pn_gpu_dacts(const pn_qwen35moe_gpu_acts *a)
 {
     return (pn_dacts){ a->f32, a->q8k, a->q8s };
@@ -204,9 +222,11 @@ void pn_gpu_stage_end(pn_qwen35moe_gpu_pass *p, pn_stage stage);
 
 /* --- sub-blocks: as those of qwen35moe.h ------------------------------------------------------ */
 
-void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il);
-void pn_gpu_ssm(pn_qwen35moe_gpu_pass *p, int il);
-void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok);
+/* next: the weight of the norm that x goes to afterwards, which they may make (p->is_normed); NULL:
+ * x goes elsewhere first. */
+void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il, const float *next);
+void pn_gpu_ssm(pn_qwen35moe_gpu_pass *p, int il, const float *next);
+void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const float *next);
 
 /* --- qwen35moe_cuda.c ------------------------------------------------------------------------- */
 

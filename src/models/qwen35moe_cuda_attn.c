@@ -3,7 +3,8 @@
 #include "models/qwen35moe_cuda.h"
 
 enum {
-    PARTS_TOKENS = 16 /* of a part, at most, whose chunks of keys are shared out among blocks */
+    PARTS_TOKENS = 16, /* of a part, at most, whose chunks of keys are shared out among blocks */
+    STEP_TOKENS = 4    /* and whose heads each block makes itself */
 };
 
 typedef struct attn {
@@ -59,14 +60,11 @@ static void rotate(const attn *t, float *x, size_t n_head, size_t stride)
     pn_gpu_launch(t->p, pn_rope_dims(&a), &a);
 }
 
-/* Heads normed and rotated, keys and values into the pages. */
-static void store(const attn *t)
+static pn_qk_args heads_args(const attn *t)
 {
     const pn_qwen35moe_cfg *const g = &t->p->c.m->cfg;
     const pn_qwen35moe_gpu_index *const index = &t->p->index[t->p->g];
-    const size_t d = (size_t)g->head_dim;
-    const size_t n_head = (size_t)t->a->n_head, n_kv = (size_t)t->a->n_head_kv;
-    pn_qk_args a = {
+    return (pn_qk_args){
         .q = t->ws->q,
         .k = t->ws->k,
         .v = t->ws->v,
@@ -84,6 +82,14 @@ static void store(const attn *t)
         .n_rot = g->rope.n_rot,
         .eps = g->rms_eps,
     };
+}
+
+/* Heads normed and rotated, keys and values into the pages. */
+static void store(const attn *t)
+{
+    const size_t d = (size_t)t->p->c.m->cfg.head_dim;
+    const size_t n_head = (size_t)t->a->n_head, n_kv = (size_t)t->a->n_head_kv;
+    pn_qk_args a = heads_args(t);
     const bool is_fused = pn_gpu_fuses(t->p, PN_FUSE_QK);
     if (!is_fused) {
         norm_heads(t, t->ws->q, t->l->attn_q_norm, t->n_tok * n_head, 2 * d);
@@ -98,16 +104,44 @@ static void store(const attn *t)
         pn_gpu_launch(t->p, pn_quantize_q8b_dims(&a), &a);
 }
 
+/* Whether the chunks are computed apart, and the heads with them. */
+static bool by_parts(const attn *t)
+{
+    return t->n_most <= PARTS_TOKENS &&
+           t->n_tok * (size_t)t->a->n_head * t->n_chunk <= t->ws->part_slots;
+}
+static bool by_steps(const attn *t)
+{
+    return by_parts(t) && pn_gpu_fuses(t->p, PN_FUSE_HEADS) && t->n_most <= STEP_TOKENS &&
+           t->p->c.m->cfg.head_dim <= PN_ATTEND_STEP_DIM;
+}
+
+/* A launch of the parts of one KV type; with their heads, if those are not made yet. */
+static void attend_type(const attn *t, int type, const pn_attend_args *a)
+{
+    pn_attend_step_args step = { .attend = *a };
+    if (by_steps(t)) {
+        step.qk = heads_args(t);
+        step.qk.k_bytes = a->k_bytes;
+        step.qk.v_bytes = a->v_bytes;
+        step.qk.kv_off = a->kv_off;
+        pn_gpu_launch(t->p, pn_attend_step_dims(&step, type), &step);
+    } else if (by_parts(t)) {
+        pn_gpu_launch(t->p, pn_attend_parts_dims(a, type), a);
+    } else {
+        pn_gpu_launch(t->p, pn_attend_rows_dims(a, type), a);
+    }
+}
+
 /* Of few tokens the chunks are computed apart and joined; of many one after the other. */
 static void attend(const attn *t)
 {
     const pn_qwen35moe_cfg *const g = &t->p->c.m->cfg;
     const unsigned need = t->p->c.m->need_heads;
     const size_t d = (size_t)g->head_dim, n_head = (size_t)t->a->n_head;
-    const bool by_parts =
-        t->n_most <= PARTS_TOKENS && t->n_tok * n_head * t->n_chunk <= t->ws->part_slots;
     const bool is_fused = pn_gpu_fuses(t->p, PN_FUSE_ATTEND);
-    const bool quantises = by_parts && is_fused && pn_attend_quantizes(t->a->n_head, g->head_dim) &&
+    const bool quantises = by_parts(t) && is_fused &&
+                           pn_attend_quantizes(t->a->n_head, g->head_dim) &&
                            (need & (PN_NEED_Q8K | PN_NEED_Q8S));
     pn_attend_args a = {
         .q = t->ws->q,
@@ -129,10 +163,8 @@ static void attend(const attn *t)
     };
     for (int type = 0; type < PN_KV_COUNT; type++)
         if (has_type(t, type, &a.k_bytes, &a.v_bytes, &a.kv_off))
-            pn_gpu_launch(t->p,
-                          by_parts ? pn_attend_parts_dims(&a, type) : pn_attend_rows_dims(&a, type),
-                          &a);
-    if (by_parts)
+            attend_type(t, type, &a);
+    if (by_parts(t))
         pn_gpu_launch(t->p, pn_attend_join_dims(&a), &a);
     if (!is_fused) {
         const pn_sigmoid_mul_args gate = {
@@ -149,7 +181,7 @@ static void attend(const attn *t)
         pn_gpu_quantize(t->p, &t->ws->heads, need, n_head * d, t->n_tok);
 }
 
-void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il)
+void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il, const float *next)
 {
     const pn_qwen35moe *const m = p->c.m;
     const pn_qwen35moe_gpu_layer *const l = &p->q->layers[il];
@@ -180,7 +212,8 @@ void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il)
     pn_gpu_stage_end(p, PN_STAGE_ATTN_PROJ);
 
     pn_gpu_stage_begin(p);
-    store(&t);
+    if (!by_steps(&t))
+        store(&t);
     pn_gpu_stage_end(p, PN_STAGE_ATTN_KV);
 
     pn_gpu_stage_begin(p);
@@ -189,6 +222,6 @@ void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il)
 
     pn_gpu_stage_begin(p);
     const pn_gpu_proj last = { .w = &l->attn_output, .residual = ws->x };
-    pn_gpu_project(p, &ws->heads, p->c.n_tok, &last, 1);
+    pn_gpu_project_norm(p, &ws->heads, p->c.n_tok, &last, next);
     pn_gpu_stage_end(p, PN_STAGE_ATTN_OUT);
 }

@@ -28,7 +28,6 @@ static void route(moe *c)
         { .w = &c->l->ffn_gate_inp, .y = ws->router },
         { .w = &c->l->ffn_gate_inp_shexp, .y = ws->sgate },
     };
-    pn_gpu_project(c->p, &ws->embd, c->n_tok, projs, 2);
     const pn_router_args a = {
         .logits = ws->router,
         .sgate = ws->sgate,
@@ -39,7 +38,13 @@ static void route(moe *c)
         .n_used = c->cfg->n_expert_used,
         .scale = c->cfg->expert_weights_scale,
     };
-    pn_gpu_launch(c->p, pn_router_dims(&a), &a);
+    const pn_tail tail = {
+        .kind = pn_gpu_fuses(c->p, PN_FUSE_TAIL) ? PN_TAIL_ROUTER : PN_TAIL_NONE,
+        .count = ws->tail_count,
+        .router = a,
+    };
+    if (!pn_gpu_project_tail(c->p, &ws->embd, c->n_tok, projs, 2, &tail))
+        pn_gpu_launch(c->p, pn_router_dims(&a), &a);
     c->route = (pn_moe_route){
         .top_id = ws->top_id,
         .n_tok = (uint32_t)c->n_tok,
@@ -144,10 +149,11 @@ static void down_products(const moe *c)
     product(c, &a);
 }
 
-static void down(const moe *c)
+/* next: as for pn_gpu_moe. */
+static void down(const moe *c, const float *next)
 {
     pn_qwen35moe_gpu_ws *const ws = c->ws;
-    const pn_moe_down_args fused = {
+    pn_moe_down_args fused = {
         .route = c->route,
         .down = c->l->ffn_down_exps,
         .down_shexp = c->l->ffn_down_shexp,
@@ -158,6 +164,7 @@ static void down(const moe *c)
         .x = c->x,
     };
     if (!c->is_grouped && pn_gpu_fuses(c->p, PN_FUSE_MOE_DOWN) && pn_moe_down_fits(&fused)) {
+        c->p->is_normed = next && pn_gpu_norm_tail(c->p, c->x, next, c->n_tok, &fused.tail);
         pn_gpu_launch(c->p, pn_moe_down_dims(&fused), &fused);
         return;
     }
@@ -247,7 +254,7 @@ static void count(const moe *c, const pn_qweight *exps, const pn_qweight *shexp)
     c->p->macs += n_slot * (double)(exps->n * exps->n_row);
 }
 
-void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok)
+void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const float *next)
 {
     const pn_qwen35moe *const m = p->c.m;
     const pn_qwen35moe_moe *const e = &m->moe[il];
@@ -280,7 +287,7 @@ void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok)
 
     pn_gpu_stage_begin(p);
     if (has_routed)
-        down(&c);
+        down(&c, next);
     else
         down_products(&c);
     count(&c, &e->ffn_down_exps, &e->ffn_down_shexp);

@@ -143,6 +143,8 @@ static pn_status alloc_work(pn_exec *ex, pn_qwen35moe_gpu *q, int g, int n_ctx, 
         PN_TRY(fc_event_new(&q->is_past[g][i], d, false, err));
     PN_TRY(fc_event_new(&q->is_routed[g], d, false, err));
     const size_t n_count = B * (size_t)(m->cfg.n_group + m->cfg.dt_rank);
+    PN_TRY(fc_fill(q->gpus.stream[g], q->ws[g].tail_count, 0, PN_GPU_TAIL_TOKENS * sizeof(int32_t),
+                   err));
     return fc_fill(q->gpus.stream[g], q->ws[g].count, 0, n_count * sizeof(int32_t), err);
 }
 

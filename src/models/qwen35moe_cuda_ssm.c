@@ -149,7 +149,7 @@ static void out(const ssm *s)
         pn_gpu_quantize(s->p, &s->ws->inner, s->p->c.m->need_inner, n, s->n_tok);
 }
 
-void pn_gpu_ssm(pn_qwen35moe_gpu_pass *p, int il)
+void pn_gpu_ssm(pn_qwen35moe_gpu_pass *p, int il, const float *next)
 {
     const pn_qwen35moe *const m = p->c.m;
     const pn_qwen35moe_gpu_layer *const l = &p->q->layers[il];
@@ -192,6 +192,6 @@ void pn_gpu_ssm(pn_qwen35moe_gpu_pass *p, int il)
 
     pn_gpu_stage_begin(p);
     const pn_gpu_proj last = { .w = &l->ssm_out, .residual = ws->x };
-    pn_gpu_project(p, &ws->inner, p->c.n_tok, &last, 1);
+    pn_gpu_project_norm(p, &ws->inner, p->c.n_tok, &last, next);
     pn_gpu_stage_end(p, PN_STAGE_SSM_OUT);
 }
