@@ -229,7 +229,7 @@ test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
 # The device code as C++, one library an architecture (tests/cuda/cushim.h), checked by the compiler
 # where it can, and the tests of its kernels; the shim's fibers are x86-64 code.
 CUDA_TEST := $(if $(filter x86_64,$(ARCH)),$(patsubst tests/cuda/%.cpp,$(O)/tests/cuda/%,$(wildcard tests/cuda/test_*.cpp)))
-CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backend_shim.o kernels/harness.o kernels/qmv_data.o)
+CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backend_shim.o cuda/standin.o kernels/harness.o kernels/qmv_data.o)
 SHIM := $(addprefix $(O)/tests/cuda/shim-,370.so 900.so)
 CXX_ALL = -std=c++17 -Iinclude -Isrc -Itests -fPIC -fvisibility=hidden -pthread -g $(ARITH) -Wall -Wextra -Wshadow \
           $(if $(CI),-Werror) $(FLAGS_$(BUILD))
@@ -250,12 +250,17 @@ $(patsubst $(O)/tests/cuda/shim-%.so,$(O)/tests/cuda/shim_kernels-%.o,$(SHIM)): 
 $(SHIM): $(O)/tests/cuda/shim-%.so: $(O)/tests/cuda/shim_kernels-%.o $(O)/tests/cuda/cushim.o
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -shared $(FLAGS_$(BUILD)) $^ -o $@
-$(CUDA_TEST): %: %.o $(CUDA_HARNESS) $(LIB) | $(SHIM)
+# The stand-in for libcuda.so.1, over the shims (tests/cuda/fakecuda.h).
+FAKECUDA := $(O)/tests/cuda/fakecuda.so
+$(FAKECUDA): $(patsubst %.cpp,$(O)/%.o,$(wildcard tests/cuda/fake*.cpp)) | $(SHIM)
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -shared $(FLAGS_$(BUILD)) $^ -ldl -o $@
+$(CUDA_TEST): %: %.o $(CUDA_HARNESS) $(LIB) | $(SHIM) $(FAKECUDA)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(ALL_LDFLAGS) $^ $(LDLIBS) -ldl -o $@
 CUDA_RUN := $(CUDA_TEST:$(O)/tests/%=run-%)
 .PHONY: test-cuda $(CUDA_RUN)
-$(CUDA_RUN): run-%: $(O)/tests/% $(SHIM)
+$(CUDA_RUN): run-%: $(O)/tests/% $(SHIM) $(FAKECUDA)
 	$(call run_test,$<,tests/$*)
 test-cuda: $(CUDA_RUN)
 	@tests/cuda/all_tested.sh $(O)/tests/cuda

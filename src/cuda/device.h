@@ -70,6 +70,7 @@ pn_status fc_device_memory(fc_device *dev, size_t *held, size_t *held_peak, size
 
 /* Pinned host memory, which copies reach without the processor; every device of the driver may. */
 pn_status fc_pinned_alloc(fc_device *dev, size_t bytes, const char *what, void **out, pn_err *err);
+/* After the copies from and to it were waited for. Takes NULL. */
 void fc_pinned_free(fc_device *dev, void *p);
 
 /* --- streams and events ----------------------------------------------------------------------- */

@@ -56,8 +56,10 @@ void fc_link_free(fc_link *l)
 {
     if (!l)
         return;
-    if (l->is_used)
-        fc_event_sync(l->taken, NULL);
+    if (l->staging) { /* no copy may come after it is freed; a lost device makes none */
+        fc_device_sync(l->src, NULL);
+        fc_device_sync(l->dst, NULL);
+    }
     fc_event_free(l->ready);
     fc_event_free(l->sent);
     fc_event_free(l->taken);

@@ -394,12 +394,17 @@ static size_t smem_max(void)
     }
 }
 
+static bool accepts(const unsigned g[3], const unsigned b[3], size_t smem)
+{
+    return g[0] && g[1] && g[2] && g[0] <= 0x7fffffff && g[1] <= 65535 && g[2] <= 65535 && b[0] &&
+           b[1] && b[2] && b[2] <= 64 && (size_t)b[0] * b[1] * b[2] <= MAX_THREADS &&
+           smem <= smem_max();
+}
+
 static bool launch(const cushim_kernel *k, const unsigned g[3], const unsigned b[3], size_t smem,
                    const void *args, cushim_order o)
 {
-    if (!g[0] || !g[1] || !g[2] || g[0] > 0x7fffffff || g[1] > 65535 || g[2] > 65535 || !b[0] ||
-        !b[1] || !b[2] || b[2] > 64 || (size_t)b[0] * b[1] * b[2] > MAX_THREADS ||
-        smem > smem_max())
+    if (!accepts(g, b, smem))
         return false;
     enum {
         DYN_BYTES = 256 << 10
@@ -433,7 +438,8 @@ static bool launch(const cushim_kernel *k, const unsigned g[3], const unsigned b
 
 extern "C" __attribute__((visibility("default"))) const cushim_module *cushim_module_get(void)
 {
-    static const cushim_module module = { cushim_arch, cushim_kernels, cushim_n_kernel,
-                                          launch,      where,          &n_thread_run };
+    static const cushim_module module = {
+        cushim_arch, cushim_kernels, cushim_n_kernel, accepts, launch, where, &n_thread_run,
+    };
     return &module;
 }

@@ -27,8 +27,9 @@ struct cushim_module {
     int arch; /* 370, 900: PN_ARCH of the build */
     const cushim_kernel *kernels;
     size_t n_kernel;
-    /* Runs all blocks; ends the program where the kernel breaks a rule. False where a GPU would
-     * refuse the launch: sizes, too much shared memory. */
+    /* Whether a GPU takes such a launch: sizes, shared memory. */
+    bool (*accepts)(const unsigned grid[3], const unsigned block[3], size_t smem);
+    /* Runs all blocks; ends the program where the kernel breaks a rule. False: not accepted. */
     bool (*launch)(const cushim_kernel *kernel, const unsigned grid[3], const unsigned block[3],
                    size_t smem, const void *args, cushim_order order);
     const char *(*where)(void); /* "kernel, block (x, y, z), thread ..." of the running thread */

@@ -20,6 +20,7 @@ namespace
 struct test {
     const char *name, *claim;
     void (*body)(void);
+    bool once;
 };
 /* In order of registration; made at first use, before main. */
 std::vector<test> &tests(void)
@@ -49,9 +50,9 @@ enum {
 };
 } // namespace
 
-registration::registration(const char *name, const char *claim, void (*body)(void))
+registration::registration(const char *name, const char *claim, void (*body)(void), bool once)
 {
-    tests().push_back({ name, claim, body });
+    tests().push_back({ name, claim, body, once });
 }
 
 const pn_kernels &scalar(void)
@@ -82,7 +83,7 @@ void fail(const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     if (n_fail++ < FAIL_MAX) {
-        printf("FAILED %s, %s, %s: ", current->name, running->name(), what);
+        printf("FAILED %s, %s, %s: ", current->name, running ? running->name() : "host", what);
         vprintf(fmt, ap);
         printf("\n    where %s\n", current->claim);
     }
@@ -232,10 +233,11 @@ static void catch_faults(void)
         sigaction(sig, &action, nullptr);
 }
 
+/* Those of the running backend, or those without one. */
 static void run_tests(const char *only)
 {
     for (const test &t : tests()) {
-        if (only && !strstr(t.name, only))
+        if (t.once != !running || (only && !strstr(t.name, only)))
             continue;
         current = &t;
         test_case("first case");
@@ -263,6 +265,7 @@ int main(int, char **argv)
     pn_kernels_init(cpu.get(), PN_ISA_SCALAR);
     const char *const only = getenv("ONLY"), *const which = getenv("BACKEND");
     int n_backend = 0;
+    run_tests(only);
     for (const auto &b : shim_backends()) {
         if (which && !strstr(b->name(), which))
             continue;

@@ -40,13 +40,16 @@ extern "C" {
 
 /* --- tests and their environment -------------------------------------------------------------- */
 
-#define TEST(name, claim)                                              \
-    static void name(void);                                            \
-    static const registration registration_##name(#name, claim, name); \
+#define TEST(name, claim) TEST_(name, claim, false)
+/* Without a backend: of host code, which launches through a driver (standin.h). */
+#define TEST_ONCE(name, claim) TEST_(name, claim, true)
+#define TEST_(name, claim, once)                                             \
+    static void name(void);                                                  \
+    static const registration registration_##name(#name, claim, name, once); \
     static void name(void)
 
 struct registration {
-    registration(const char *name, const char *claim, void (*body)(void));
+    registration(const char *name, const char *claim, void (*body)(void), bool once);
 };
 
 /* The CPU's kernels at the scalar level. */

@@ -1,0 +1,140 @@
+/* Memory of the stand-in's devices: one range of addresses each, PROT_NONE unless it works. */
+#include "cuda/fake.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+namespace
+{
+enum {
+    ALIGN = 256,
+    POISON = 0xff
+};
+struct arena {
+    unsigned char *base = nullptr;
+    size_t cap = 0, used = 0;
+    std::map<size_t, size_t> live; /* offset to bytes */
+    bool open = false;
+};
+std::vector<arena> arenas;
+std::map<const unsigned char *, size_t> pinned;
+} // namespace
+
+static size_t held(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN + ALIGN; /* with a guard behind */
+}
+
+void fake_memory_begin(void)
+{
+    for (const arena &a : arenas)
+        munmap(a.base, a.cap);
+    arenas.assign((size_t)fake_setup.n_device, arena());
+    for (arena &a : arenas) {
+        a.cap = fake_setup.mem / 4096 * 4096;
+        a.base = (unsigned char *)mmap(nullptr, a.cap, PROT_NONE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (a.base == MAP_FAILED)
+            fake_die("no address space for %zu bytes", a.cap);
+    }
+}
+
+void fake_memory_open(int x, int y)
+{
+    for (int i = 0; i < (int)arenas.size(); i++) {
+        arena &a = arenas[(size_t)i];
+        const bool open = i == x || i == y;
+        if (open != a.open && mprotect(a.base, a.cap, open ? PROT_READ | PROT_WRITE : PROT_NONE))
+            fake_die("mprotect failed");
+        a.open = open;
+    }
+}
+
+CUdeviceptr fake_memory_alloc(int device, size_t bytes)
+{
+    arena &a = arenas[(size_t)device];
+    const size_t need = held(bytes);
+    size_t at = 0; /* first fit */
+    for (const auto &l : a.live) {
+        if (l.first - at >= need)
+            break;
+        at = l.first + held(l.second);
+    }
+    if (need > a.cap || at > a.cap - need)
+        return 0;
+    a.live[at] = bytes;
+    a.used += need;
+    fake_state.mem_used += need;
+    fake_memory_open(device, -1);
+    memset(a.base + at, POISON, need);
+    fake_memory_open(-1, -1);
+    return (CUdeviceptr)(uintptr_t)(a.base + at);
+}
+
+int fake_memory_owner(CUdeviceptr p, size_t bytes)
+{
+    for (int i = 0; i < (int)arenas.size(); i++) {
+        const arena &a = arenas[(size_t)i];
+        const size_t off = (size_t)(p - (CUdeviceptr)(uintptr_t)a.base);
+        if (off >= a.cap)
+            continue;
+        auto it = a.live.upper_bound(off);
+        if (it == a.live.begin() || (--it, off + bytes > it->first + it->second))
+            fake_die("%zu bytes at %#llx are not within one allocation of device %d", bytes, p, i);
+        return i;
+    }
+    fake_die("%#llx is no device address", p);
+}
+
+void fake_memory_free(CUdeviceptr p)
+{
+    const int device = fake_memory_owner(p, 1);
+    arena &a = arenas[(size_t)device];
+    const size_t at = (size_t)(p - (CUdeviceptr)(uintptr_t)a.base);
+    if (!a.live.count(at))
+        fake_die("%#llx is not the start of an allocation", p);
+    const size_t bytes = a.live[at], end = held(bytes);
+    fake_memory_open(device, -1);
+    for (size_t i = bytes; i < end; i++)
+        if (a.base[at + i] != POISON)
+            fake_die("byte %zu of an allocation of %zu was written", i, bytes);
+    memset(a.base + at, POISON, end);
+    fake_memory_open(-1, -1);
+    a.live.erase(at);
+    a.used -= end;
+    fake_state.mem_used -= end;
+}
+
+size_t fake_memory_free_bytes(int device)
+{
+    return arenas[(size_t)device].cap - arenas[(size_t)device].used;
+}
+
+void *fake_pinned_alloc(size_t bytes)
+{
+    unsigned char *const p = (unsigned char *)aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (!p)
+        return nullptr;
+    memset(p, POISON, bytes);
+    pinned[p] = bytes;
+    return p;
+}
+
+void fake_pinned_free(void *p)
+{
+    const auto it = pinned.find((unsigned char *)p);
+    if (it == pinned.end())
+        fake_die("%p is no pinned memory", p);
+    if (fake_is_pending(p, it->second))
+        fake_die("pinned memory is freed while a copy of it has not run");
+    pinned.erase(it);
+    free(p);
+}
+
+bool fake_is_pinned(const void *p, size_t bytes)
+{
+    const unsigned char *const q = (const unsigned char *)p;
+    auto it = pinned.upper_bound(q);
+    return it != pinned.begin() && (--it, q + bytes <= it->first + it->second);
+}

@@ -1,0 +1,74 @@
+/* A stand-in for NVIDIA's driver: fakecuda.so, to be opened in place of libcuda.so.1. Kernels run
+ * on the CPU through the shim; the driver around them is stricter than the real one:
+ *
+ * - every device has memory of its own, which nobody can touch while it does not work: a kernel
+ *   that reaches another device's memory, or a host that follows a device address, faults;
+ * - streams run only when something waits, in a random order that events allow, so that a missing
+ *   wait gives wrong bytes; kernels run with shuffled lanes;
+ * - pageable host memory is read at the call, pinned memory when the copy runs; what a copy to the
+ *   host writes is there after a wait, not before;
+ * - allocations are full of NaN, and writes behind them end the program;
+ * - a module must be a cubin of the device's architecture whose kernels take the same bytes;
+ * - one allocation, or one call, can be made to fail, or the device to fall away there.
+ *
+ * A program that only loads it sets it up by its environment: FAKECUDA_DEVICES, _SM, _MEM (bytes a
+ * device), _SEED, _PEER, _GRAPH, _OOM, _LOSE, _INIT, _TRACE=1 (every operation to stderr). A test
+ * calls what is below. */
+#ifndef PN_TESTS_CUDA_FAKECUDA_H
+#define PN_TESTS_CUDA_FAKECUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAKE_EXPORT __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "cuda/cubins.h"
+
+typedef struct fakecuda_setup {
+    int n_device;  /* 2 */
+    int sm;        /* 37 or 90: of all devices */
+    size_t mem;    /* bytes a device; 256 MB */
+    unsigned seed; /* of the streams' order and the lanes' */
+    bool peer;     /* devices reach each other */
+    bool graph;    /* streams can be recorded */
+    bool trace;
+    int init;     /* what cuInit returns: 0, or an error such as 100 */
+    int64_t oom;  /* the allocating call, counted from 0, that is out of memory; -1: none */
+    int64_t lose; /* the call, counted from 0, at which its device falls away; -1: none */
+} fakecuda_setup;
+
+typedef struct fakecuda_state {
+    int64_t n_alloc, n_call; /* allocating calls, and all that may fail, since the setup */
+    int64_t n_op;            /* operations that ran */
+    int n_live;              /* allocations, streams, events, modules, graphs, contexts now */
+    size_t mem_used;         /* of all devices */
+    bool oom_done, lost;     /* the failure asked for has happened */
+} fakecuda_state;
+
+/* What the environment says, or the numbers above. */
+FAKE_EXPORT void fakecuda_defaults(fakecuda_setup *setup);
+/* A fresh driver; everything of the one before must be freed (n_live 0). */
+FAKE_EXPORT void fakecuda_begin(const fakecuda_setup *setup);
+FAKE_EXPORT void fakecuda_get_state(fakecuda_state *state);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* A module that every stand-in of that architecture takes without a look at its kernels, for where
+ * no cubin is: static const fakecuda_image image = FAKECUDA_IMAGE(37). */
+typedef struct fakecuda_image {
+    char magic[8];
+    int sm;
+} fakecuda_image;
+#define FAKECUDA_MAGIC "fakecuda"
+#define FAKECUDA_IMAGE(sm_)                             \
+    {                                                   \
+        { 'f', 'a', 'k', 'e', 'c', 'u', 'd', 'a' }, sm_ \
+    }
+
+#endif
