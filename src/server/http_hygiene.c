@@ -149,7 +149,7 @@ int pn_http_head_so_far(pn_span bytes, const char **why)
 
 /* Fields of which a second one would be another's reading. */
 typedef struct fields {
-    pn_span content_length, transfer_encoding, expect, asks_private;
+    pn_span content_length, content_encoding, transfer_encoding, expect, asks_private;
 } fields;
 
 static int read_field(pn_span line, pn_http_head *h, fields *f)
@@ -172,6 +172,7 @@ static int read_field(pn_span line, pn_http_head *h, fields *f)
         { "Authorization", &h->authorization },
         { "X-Api-Key", &h->x_api_key },
         { "Content-Length", &f->content_length },
+        { "Content-Encoding", &f->content_encoding },
         { "Transfer-Encoding", &f->transfer_encoding },
         { "Expect", &f->expect },
         { "Access-Control-Request-Method", &h->ask_method },
@@ -224,6 +225,8 @@ static int judge(const fields *f, uint64_t max_body, bool is_11, pn_http_head *h
         if (status)
             return status;
     }
+    if (f->content_encoding.len && !is_word(f->content_encoding, "identity"))
+        return fail(&h->why, 415, "compressed bodies are not taken: leave out Content-Encoding");
     /* evhttp would take such a body for the next request. */
     if (is_word(h->method, "HEAD") && (h->is_chunked || h->content_length))
         return fail(&h->why, 400, "a HEAD request has no body");

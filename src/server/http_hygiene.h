@@ -7,7 +7,7 @@
 
 /* Spans point into the head that was read; {NULL, 0}: not there. */
 typedef struct pn_http_head {
-    int status;      /* 0: fine; 400, 405, 413, 414, 417, 431, 501, 505 */
+    int status;      /* 0: fine; 400, 405, 413, 414, 415, 417, 431, 501, 505 */
     const char *why; /* where status is not 0: one sentence that lives for ever */
     pn_span method;
     pn_span authority, target; /* of "http://authority/target"; else authority is not there */

@@ -62,6 +62,7 @@ static const char *phrase(int status)
         { 408, "Request Timeout" },
         { 413, "Content Too Large" },
         { 414, "URI Too Long" },
+        { 415, "Unsupported Media Type" },
         { 417, "Expectation Failed" },
         { 431, "Request Header Fields Too Large" },
         { 501, "Not Implemented" },
