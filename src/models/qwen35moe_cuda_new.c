@@ -184,6 +184,9 @@ static pn_status fill(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_device_opts *op
 
 static void clear(pn_qwen35moe_gpu *q)
 {
+    for (int g = 0; g < q->gpus.n; g++) /* nothing is on its way to or from what is freed */
+        if (pn_gpus_turn(&q->gpus, g, NULL) == PN_OK)
+            fc_device_sync(q->gpus.device[g], NULL);
     for (int g = 0; g < q->gpus.n; g++) {
         fc_device *const d = q->gpus.device[g];
         pn_gpus_turn(&q->gpus, g, NULL);

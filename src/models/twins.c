@@ -120,10 +120,13 @@ static pn_status bring_home(pn_twins *t, const twin *w, pn_err *err)
     if (st == PN_OK)
         st = sync(t, err);
     w->block->is_zero = false;
-    if (st == PN_OK)
+    if (st == PN_OK) {
         set_newest(w->block, PN_NEWEST_BOTH);
-    else
-        pn_block_lose(w->block);
+        return PN_OK;
+    }
+    for (int g = 0; g < t->n_gpu; g++) /* a GPU that still works may be writing to it */
+        fc_stream_sync(t->gpus[g].stream, NULL);
+    pn_block_lose(w->block);
     return st;
 }
 
