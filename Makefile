@@ -258,7 +258,11 @@ $(FAKECUDA): $(patsubst %.cpp,$(O)/%.o,$(wildcard tests/cuda/fake*.cpp)) | $(SHI
 $(CUDA_TEST): %: %.o $(CUDA_HARNESS) $(LIB) | $(SHIM) $(FAKECUDA)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(ALL_LDFLAGS) $^ $(LDLIBS) -ldl -o $@
-CUDA_RUN := $(CUDA_TEST:$(O)/tests/%=run-%)
+# Whole passes, in C: the stand-in's device code is in place of the program's.
+CUDA_HOST_TEST := $(if $(CUDA_TEST),$(patsubst tests/cuda/%.c,$(O)/tests/cuda/%,$(wildcard tests/cuda/test_*.c)))
+$(CUDA_HOST_TEST): ALL_LDFLAGS += $(call wrap,fc_cubins)
+$(CUDA_HOST_TEST): | $(SHIM) $(FAKECUDA)
+CUDA_RUN := $(patsubst $(O)/tests/%,run-%,$(CUDA_TEST) $(CUDA_HOST_TEST))
 .PHONY: test-cuda $(CUDA_RUN)
 $(CUDA_RUN): run-%: $(O)/tests/% $(SHIM) $(FAKECUDA)
 	$(call run_test,$<,tests/$*)

@@ -1,0 +1,163 @@
+/* Whole passes on GPUs against the CPU's, by bits: the stand-in driver runs the device code on this
+ * machine. Placements, stream orders, KV types, fused kernels and the cut into passes each change
+ * nothing. SOAK=1: all of them combined. */
+#include "models/qwen35moe_cuda.h"
+
+#include "support/check.h"
+#include "support/gpu_run.h"
+#include "support/small_model.h"
+#include "support/tmpdir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    N_PROMPT = 11,
+    N = N_PROMPT + 2,
+    N_LAYER = 4 /* of the mixed models */
+};
+
+/* Two layers of floats, of odd shapes; four layers of all quantised types; the bundled one. */
+static gpu_model small, mixed_k, mixed_b, tiny;
+
+static int setup(void **state)
+{
+    if (pn_tmpdir_setup(state) != 0)
+        return -1;
+    const small_shape shape = small_base();
+    small_write(pn_tmpdir_path("small.gguf"), &shape);
+    gpu_model_open(&small, pn_tmpdir_path("small.gguf"), N);
+    gpu_mixed_write(pn_tmpdir_path("k.gguf"), "q4_k", gpu_k_types);
+    gpu_model_open(&mixed_k, pn_tmpdir_path("k.gguf"), N);
+    gpu_mixed_write(pn_tmpdir_path("b.gguf"), "q8_0", gpu_b_types);
+    gpu_model_open(&mixed_b, pn_tmpdir_path("b.gguf"), N);
+    gpu_model_open(&tiny, pn_test_tiny("Q4_K_M"), N);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    gpu_model_close(&small);
+    gpu_model_close(&mixed_k);
+    gpu_model_close(&mixed_b);
+    gpu_model_close(&tiny);
+    return pn_tmpdir_teardown(state);
+}
+
+/* A prompt of N_PROMPT in one pass, then single tokens: all logits are those of the CPU. */
+static void same(gpu_model *m, const gpu_case *c)
+{
+    gpu_rig r;
+    gpu_rig_open(&r, m, c);
+    gpu_feed(&r, N_PROMPT);
+    for (int i = N_PROMPT; i < N; i++)
+        gpu_feed(&r, i + 1);
+    gpu_rig_close(&r);
+}
+
+static void test_one_gpu(void **state)
+{
+    (void)state;
+    gpu_model *const all[] = { &small, &mixed_k, &mixed_b, &tiny };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        same(all[i], &(gpu_case){ .n_device = 1, .sm = i % 2 ? 37 : 90 });
+    same(&mixed_k, &(gpu_case){ .n_device = 1, .sm = 90 });
+    same(&mixed_b, &(gpu_case){ .n_device = 1, .sm = 37 });
+}
+
+/* Token by token, and in passes of any length. */
+static void test_passes(void **state)
+{
+    (void)state;
+    static const int lengths[] = { 1, 2, 9 };
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        gpu_rig r;
+        gpu_rig_open(&r, &mixed_k, &(gpu_case){ .n_device = 1 });
+        for (int at = 0, end; at < N; at = end) {
+            end = at + lengths[i] < N ? at + lengths[i] : N;
+            gpu_feed(&r, end);
+        }
+        gpu_rig_close(&r);
+    }
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    for (int split = 1; split <= N_LAYER; split++)
+        same(&mixed_k, &(gpu_case){ .n_device = 2, .split = split });
+    for (unsigned seed = 2; seed <= 3; seed++)
+        same(&mixed_k, &(gpu_case){ .n_device = 2, .split = 2, .seed = seed });
+    same(&mixed_b, &(gpu_case){ .n_device = 2, .split = 2, .no_peer = true });
+    same(&small, &(gpu_case){ .n_device = 2, .split = 1 });
+    same(&small, &(gpu_case){ .n_device = 2, .split = 2 }); /* the head alone on the second */
+}
+
+static void test_cpu_moe(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= N_LAYER; n++)
+        same(&mixed_k, &(gpu_case){ .n_device = 1, .n_cpu_moe = n, .n_threads = n, .seed = 5 });
+    same(&mixed_b, &(gpu_case){ .n_device = 2, .split = 2, .n_cpu_moe = 3, .seed = 2 });
+    same(&small, &(gpu_case){ .n_device = 1, .n_cpu_moe = 2 });
+}
+
+static void test_kv_types(void **state)
+{
+    (void)state;
+    for (int type = 1; type < PN_KV_COUNT; type++) {
+        same(&mixed_k, &(gpu_case){ .n_device = 1, .kv_type = (pn_kv_type)type });
+        same(&small,
+             &(gpu_case){ .n_device = 2, .split = 1, .kv_type = (pn_kv_type)type, .unfused = ~0u });
+    }
+}
+
+/* Each fused kernel apart, and all. */
+static void test_fuse(void **state)
+{
+    (void)state;
+    for (uint32_t bit = 1; bit & PN_FUSE_ALL; bit <<= 1)
+        same(&mixed_k, &(gpu_case){ .n_device = 1, .unfused = bit });
+    same(&mixed_k, &(gpu_case){ .n_device = 1, .unfused = ~0u });
+    same(&mixed_b, &(gpu_case){ .n_device = 1, .unfused = ~0u, .kv_type = PN_KV_Q8_0 });
+}
+
+/* 30 random combinations; with SOAK=1 all of them. */
+static void test_combinations(void **state)
+{
+    (void)state;
+    const bool is_soak = getenv("SOAK") != NULL;
+    const int n = is_soak ? 2000 : 30;
+    const char *const text = getenv("SEED");
+    uint32_t x = text ? (uint32_t)strtoul(text, NULL, 0) : 1;
+    for (int i = 0; i < n; i++) {
+        uint32_t r[8];
+        for (int k = 0; k < 8; k++)
+            r[k] = (x = x * 1664525u + 1013904223u) >> 8;
+        gpu_model *const m = r[0] % 4 == 0 ? &mixed_b : r[0] % 4 == 1 ? &mixed_k : &small;
+        const int n_layer = m == &small ? 2 : N_LAYER;
+        same(m, &(gpu_case){
+                    .n_device = 1 + r[1] % 2,
+                    .split = r[1] % 2 ? 1 + (int)(r[2] % (uint32_t)n_layer) : 0,
+                    .n_cpu_moe = r[3] % 2 ? (int)(r[3] / 2 % (uint32_t)(n_layer + 1)) : 0,
+                    .kv_type = (pn_kv_type)(r[4] % PN_KV_COUNT),
+                    .unfused = r[5],
+                    .seed = r[6],
+                    .sm = r[7] % 2 ? 37 : 90,
+                    .no_peer = r[7] / 2 % 2,
+                });
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_gpu),      cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_split),        cmocka_unit_test(test_cpu_moe),
+        cmocka_unit_test(test_kv_types),     cmocka_unit_test(test_fuse),
+        cmocka_unit_test(test_combinations),
+    };
+    cmocka_set_test_filter(getenv("ONLY"));
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,239 @@
+/* What fails is said in a sentence, nothing leaks, and the CPU goes on where it may: no driver, no
+ * room, memory that is out at any allocation, a GPU that falls away at any call. */
+#include "models/qwen35moe_cuda.h"
+
+#include "engine/engine.h"
+#include "support/check.h"
+#include "support/gpu_run.h"
+#include "support/small_model.h"
+#include "support/tmpdir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    N = 9,
+    AT = 4 /* where a snapshot is taken */
+};
+
+static gpu_model small;
+
+static int setup(void **state)
+{
+    if (pn_tmpdir_setup(state) != 0)
+        return -1;
+    const small_shape shape = small_base();
+    small_write(pn_tmpdir_path("small.gguf"), &shape);
+    gpu_model_open(&small, pn_tmpdir_path("small.gguf"), N);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    gpu_model_close(&small);
+    return pn_tmpdir_teardown(state);
+}
+
+static void says(const pn_err *err, const char *what)
+{
+    if (!strstr(err->msg, what))
+        fail_msg("\"%s\" lacks \"%s\"", err->msg, what);
+}
+
+/* A scene that every failure is tried on: an executor, a pass, a snapshot, passes behind it, going
+ * back, a save. Sequences that are not broken have the right bits, whatever has failed before. */
+static void run_scene(gpu_rig *r, const gpu_case *c)
+{
+    pn_err err = { 0 };
+    pn_snapshot *snap = NULL;
+    if (gpu_rig_try(r, &small, c, &err) != PN_OK) {
+        assert_false(c->falls_back);
+        assert_true(err.msg[0] != '\0');
+        return;
+    }
+    r->state = pn_test_state(small.model, &(pn_run){ 0 }, N);
+    pn_seq *const seq = pn_state_seq(r->state);
+    static const int ends[] = { AT, AT + 1, N };
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+            const int at = pn_seq_pos(seq);
+            if (pn_seq_is_broken(seq) || at >= ends[i])
+                continue;
+            const pn_status st = gpu_pass(r, seq, ends[i], &err);
+            if (st == PN_OK)
+                pn_test_same_bits("after a failure", gpu_want(&small, PN_KV_F16, at), r->y,
+                                  (size_t)(ends[i] - at), small.n_vocab);
+            else
+                assert_true(st == PN_ERR_IO || st == PN_ERR_NOMEM);
+            if (st == PN_OK && ends[i] == AT && !snap)
+                assert_int_equal(pn_snapshot_new(seq, &snap, NULL), PN_OK);
+        }
+        if (snap && !pn_snapshot_is_lost(snap))
+            assert_int_equal(pn_seq_rewind(seq, snap, NULL), PN_OK);
+        else
+            pn_state_reset(r->state);
+    }
+    if (snap && !pn_snapshot_is_lost(snap)) {
+        const pn_status st = pn_seq_save(small.model, seq, small.ids, pn_tmpdir_path("s"), &err);
+        assert_true(st == PN_OK || st == PN_ERR_IO);
+    }
+    pn_snapshot_free(snap);
+}
+
+/* The k-th failure for k from 1 until there is none, every `step`. Returns how many happened. */
+static int sweep(gpu_case c, int *at, int step, bool is_oom)
+{
+    int n = 0;
+    for (*at = 1;; *at += step) {
+        gpu_rig r;
+        c.oom = is_oom ? *at : 0;
+        c.lose = is_oom ? 0 : *at;
+        run_scene(&r, &c);
+        gpu_rig_close(&r);
+        const fakecuda_state s = gpu_state();
+        if (!(is_oom ? s.oom_done : s.lost))
+            return n;
+        n++;
+    }
+}
+
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    int at;
+    for (int auto_too = 0; auto_too < 2; auto_too++) {
+        gpu_case c = { .n_device = 1, .falls_back = auto_too, .n_cpu_moe = 1 };
+        assert_true(sweep(c, &at, 1, true) >= 5);
+        c = (gpu_case){ .n_device = 2, .split = 1, .falls_back = auto_too };
+        assert_true(sweep(c, &at, 1, true) >= 10);
+    }
+}
+
+/* Every 13th call; with SOAK=1 each. */
+static void test_device_falls_away(void **state)
+{
+    (void)state;
+    const int step = getenv("SOAK") ? 1 : 13;
+    int at;
+    assert_true(sweep((gpu_case){ .n_device = 1, .falls_back = true }, &at, step, false) >= 15);
+    assert_true(sweep((gpu_case){ .n_device = 1 }, &at, step, false) >= 15);
+    assert_true(sweep((gpu_case){ .n_device = 2, .split = 1, .falls_back = true, .n_cpu_moe = 1 },
+                      &at, step, false) >= 15);
+}
+
+/* With PN_DEVICE_AUTO a machine without a GPU, or with one that is too small, computes on the CPU;
+ * insisted on, it is an error that says what is lacking. */
+static void test_not_there(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    pn_err err = { 0 };
+    const gpu_case tiny = { .n_device = 1, .vram_bytes = 1 << 16 };
+    assert_int_equal(gpu_rig_try(&r, &small, &tiny, &err), PN_ERR_LIMIT);
+    says(&err, "GPU 0");
+    says(&err, "more are needed");
+    gpu_rig_close(&r);
+    gpu_case c = tiny;
+    c.falls_back = true;
+    assert_int_equal(gpu_rig_try(&r, &small, &c, &err), PN_OK);
+    assert_null(pn_exec_gpus(r.ex));
+    assert_non_null(strstr(r.log, "the CPU computes"));
+    r.state = pn_test_state(small.model, &(pn_run){ 0 }, N);
+    gpu_feed(&r, N);
+    gpu_rig_close(&r);
+
+    pn_exec *ex = NULL;
+    pn_exec_opts opts = { .n_threads = 1,
+                          .device = { .kind = PN_DEVICE_CUDA, .driver = "/nowhere/libcuda.so" } };
+    assert_int_equal(pn_exec_new(small.model, &opts, &ex, &err), PN_ERR_UNSUPPORTED);
+    says(&err, "driver");
+    opts.device.kind = PN_DEVICE_AUTO;
+    assert_int_equal(pn_exec_new(small.model, &opts, &ex, NULL), PN_OK);
+    pn_exec_free(ex);
+}
+
+static void test_wrong_options(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    pn_err err = { 0 };
+    assert_int_equal(gpu_rig_try(&r, &small, &(gpu_case){ .n_device = 1, .split = 1 }, &err),
+                     PN_ERR_ARG);
+    gpu_rig_close(&r);
+    assert_int_equal(gpu_rig_try(&r, &small, &(gpu_case){ .n_device = 2, .split = 9 }, &err),
+                     PN_ERR_ARG);
+    says(&err, "the model has 2");
+    gpu_rig_close(&r);
+}
+
+/* --- the single-slot mode --------------------------------------------------------------------- */
+
+static void write_script(const char *path, const char *text)
+{
+    FILE *const f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    assert_int_equal(chmod(path, 0700), 0);
+}
+
+/* Dies are acquired and released in turn, one at a time; a command that fails is an error. */
+static void test_turns(void **state)
+{
+    (void)state;
+    char script[512], log[256], command[256], lock[256], line[64];
+    snprintf(log, sizeof log, "%s", pn_tmpdir_path("log"));
+    snprintf(command, sizeof command, "%s", pn_tmpdir_path("swap"));
+    snprintf(lock, sizeof lock, "%s", pn_tmpdir_path("lock"));
+    snprintf(script, sizeof script, "#!/bin/sh\necho \"$1 $2\" >> %s\n", log);
+    write_script(command, script);
+    gpu_rig r;
+    const gpu_case c = { .n_device = 2,
+                         .split = 1,
+                         .takes_turns = true,
+                         .lock = lock,
+                         .command = command,
+                         .n_cpu_moe = 1 };
+    gpu_rig_open(&r, &small, &c);
+    gpu_feed(&r, AT);
+    for (int i = AT; i < AT + 2; i++)
+        gpu_feed(&r, i + 1);
+    gpu_rig_close(&r);
+    FILE *const f = fopen(log, "r");
+    assert_non_null(f);
+    int holder = -1, n[2] = { 0 };
+    while (fgets(line, sizeof line, f)) {
+        int die = -1;
+        if (sscanf(line, "acquire %d", &die) == 1) {
+            assert_int_equal(holder, -1);
+            holder = die;
+            n[die]++;
+        } else {
+            assert_int_equal(sscanf(line, "release %d", &die), 1);
+            assert_int_equal(holder, die);
+            holder = -1;
+        }
+    }
+    fclose(f);
+    assert_int_equal(holder, -1);
+    assert_true(n[0] >= 4 && n[1] >= 4); /* at load and in each pass */
+
+    pn_err err = { 0 };
+    write_script(command, "#!/bin/sh\nexit 3\n");
+    assert_int_equal(gpu_rig_try(&r, &small, &c, &err), PN_ERR_IO);
+    says(&err, "acquire 0: exit status 3");
+    gpu_rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_not_there),     cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_device_falls_away),
+        cmocka_unit_test(test_turns),
+    };
+    cmocka_set_test_filter(getenv("ONLY"));
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,370 @@
+/* Sequences on GPUs: snapshots, forks, saved states and batches, between GPU and CPU and under
+ * short memory; passes that are stopped or not finite. By bits against the CPU. */
+#include "models/qwen35moe_cuda.h"
+
+#include "support/check.h"
+#include "support/gpu_run.h"
+#include "support/small_model.h"
+#include "support/tmpdir.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    N = 2 * PN_KV_CHUNK + 20, /* two pages and a part */
+    N_PART = 3
+};
+
+static gpu_model small;
+
+static int setup(void **state)
+{
+    if (pn_tmpdir_setup(state) != 0)
+        return -1;
+    small_shape shape = small_base();
+    shape.n_ctx = 4 * PN_KV_CHUNK;
+    small_write(pn_tmpdir_path("small.gguf"), &shape);
+    gpu_model_open(&small, pn_tmpdir_path("small.gguf"), N);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    gpu_model_close(&small);
+    return pn_tmpdir_teardown(state);
+}
+
+static const gpu_case one_gpu = { .n_device = 1 }, two_gpus = { .n_device = 2, .split = 1 };
+
+/* A sequence goes from GPU to CPU and back, in either order. */
+static void test_between_devices(void **state)
+{
+    (void)state;
+    const gpu_case *const cases[] = { &one_gpu, &two_gpus };
+    for (size_t i = 0; i < 2; i++) {
+        gpu_rig r;
+        gpu_rig_open(&r, &small, cases[i]);
+        pn_seq *const seq = pn_state_seq(r.state);
+        gpu_feed_cpu(&r, seq, 5);
+        gpu_read(&r, seq, 130);
+        gpu_feed_cpu(&r, seq, 150);
+        gpu_feed_cpu(&r, seq, 151);
+        gpu_feed(&r, 152);
+        pn_state_reset(r.state);
+        gpu_feed(&r, 9);
+        gpu_rig_close(&r);
+    }
+}
+
+/* Snapshots hold what a GPU made, forks go on alone, and going back gives the same bits. */
+static void test_snapshots(void **state)
+{
+    (void)state;
+    static const int at[] = { 1, 127, 128, 200 };
+    const gpu_case *const cases[] = { &one_gpu, &two_gpus };
+    for (size_t i = 0; i < 2; i++) {
+        gpu_rig r;
+        gpu_rig_open(&r, &small, cases[i]);
+        pn_state *const other = pn_test_state(small.model, &(pn_run){ 0 }, N);
+        pn_seq *const seq = pn_state_seq(r.state), *const fork = pn_state_seq(other);
+        pn_snapshot *snaps[4];
+        for (size_t k = 0; k < 4; k++) {
+            gpu_read(&r, seq, at[k]);
+            assert_int_equal(pn_snapshot_new(seq, &snaps[k], NULL), PN_OK);
+        }
+        gpu_read(&r, seq, 210);
+        assert_int_equal(pn_seq_fork(fork, seq, NULL), PN_OK);
+        gpu_read(&r, fork, 215);
+        gpu_read(&r, seq, 212);
+        for (size_t k = 4; k-- > 0;) {
+            assert_int_equal(pn_seq_rewind(seq, snaps[k], NULL), PN_OK);
+            gpu_read(&r, seq, at[k] + 3);
+            assert_int_equal(pn_seq_rewind(fork, snaps[k], NULL), PN_OK);
+            gpu_read(&r, fork, at[k] + 1);
+            pn_snapshot_free(snaps[k]);
+        }
+        pn_state_free(other);
+        gpu_rig_close(&r);
+    }
+}
+
+/* What a GPU made is saved, and restored on the CPU; and the other way round. */
+static void test_saved(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    int32_t ids[N];
+    gpu_rig_open(&r, &small, &two_gpus);
+    pn_seq *const seq = pn_state_seq(r.state);
+    const char *const path = pn_tmpdir_path("state");
+    gpu_read(&r, seq, 140);
+    assert_int_equal(pn_seq_save(small.model, seq, small.ids, path, NULL), PN_OK);
+    gpu_feed(&r, 141); /* the twins are still good */
+    assert_int_equal(pn_seq_restore(small.model, seq, path, ids, NULL), PN_OK);
+    gpu_feed_cpu(&r, seq, 150);
+    assert_int_equal(pn_seq_save(small.model, seq, small.ids, path, NULL), PN_OK);
+    pn_state_reset(r.state);
+    gpu_feed(&r, 3);
+    assert_int_equal(pn_seq_restore(small.model, seq, path, ids, NULL), PN_OK);
+    assert_int_equal(pn_seq_pos(seq), 150);
+    gpu_feed(&r, 160);
+    gpu_rig_close(&r);
+}
+
+/* States outlive the executor on whose GPU they are, and go to another's. */
+static void test_executor_ends(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    gpu_rig_open(&r, &small, &one_gpu);
+    gpu_read(&r, pn_state_seq(r.state), 150);
+    pn_exec_free(r.ex);
+    assert_int_equal(gpu_state().n_live, 0);
+    r.ex = NULL;
+    gpu_feed_cpu(&r, pn_state_seq(r.state), 160);
+    gpu_rig_close(&r);
+}
+
+/* --- batches ---------------------------------------------------------------------------------- */
+
+typedef struct scene {
+    gpu_rig r;
+    pn_state *s[N_PART];
+    float *y[N_PART];
+    int stop_part, stop_layer, n_asked;
+} scene;
+
+/* Where each sequence stands, what a pass gives it; of different KV types. */
+static const int held[N_PART] = { 130, 0, 40 }, n_now[N_PART] = { 1, 10, 3 };
+static const pn_kv_type types[N_PART] = { PN_KV_F16, PN_KV_Q8_0, PN_KV_F32 };
+
+static void scene_open(scene *t, const gpu_case *c)
+{
+    *t = (scene){ .stop_part = -1 };
+    gpu_rig_open(&t->r, &small, c);
+    for (int i = 0; i < N_PART; i++) {
+        const pn_run run = { .kv_type = types[i] };
+        t->s[i] = pn_test_state(small.model, &run, N);
+        t->y[i] = malloc((size_t)n_now[i] * small.n_vocab * sizeof(float));
+        assert_non_null(t->y[i]);
+        t->r.c.kv_type = types[i];
+        gpu_read(&t->r, pn_state_seq(t->s[i]), held[i]);
+    }
+}
+
+static void scene_close(scene *t)
+{
+    for (int i = 0; i < N_PART; i++) {
+        pn_state_free(t->s[i]);
+        free(t->y[i]);
+    }
+    gpu_rig_close(&t->r);
+}
+
+static bool stop_one(void *ctx, int i_part)
+{
+    scene *const t = ctx;
+    return i_part == t->stop_part && t->n_asked++ == t->stop_layer;
+}
+
+static pn_status scene_pass(scene *t, pn_err *err)
+{
+    pn_part parts[N_PART];
+    for (int i = 0; i < N_PART; i++)
+        parts[i] =
+            (pn_part){ pn_state_seq(t->s[i]), small.ids + held[i], n_now[i], t->y[i], n_now[i] };
+    const pn_batch batch = { .parts = parts, .n_part = N_PART, .should_stop = stop_one, .ctx = t };
+    return pn_get_forward_fn(small.model)(t->r.ex, &batch, err);
+}
+
+/* All but `lost` have advanced and have the CPU's logits. */
+static void scene_check(const scene *t, int lost)
+{
+    for (int i = 0; i < N_PART; i++) {
+        const pn_seq *const seq = pn_state_seq(t->s[i]);
+        assert_int_equal(pn_seq_is_broken(seq), i == lost);
+        if (i == lost)
+            continue;
+        assert_int_equal(pn_seq_pos(seq), held[i] + n_now[i]);
+        pn_test_same_bits("a part of a batch", gpu_want(&small, types[i], held[i]), t->y[i],
+                          (size_t)n_now[i], small.n_vocab);
+    }
+}
+
+static void batch_is_right(const gpu_case *c)
+{
+    scene t;
+    pn_err err = { 0 };
+    scene_open(&t, c);
+    if (scene_pass(&t, &err) != PN_OK)
+        fail_msg("%s", err.msg);
+    scene_check(&t, -1);
+    scene_close(&t);
+}
+
+/* Sequences of several lengths and KV types in one pass. */
+static void test_batches(void **state)
+{
+    (void)state;
+    batch_is_right(&one_gpu);
+    batch_is_right(&(gpu_case){ .n_device = 2, .split = 1, .n_cpu_moe = 1 });
+    batch_is_right(&(gpu_case){ .n_device = 1, .n_cpu_moe = 2, .unfused = ~0u });
+}
+
+/* A GPU with room for weights, workspace, and the least of sequences: three states and two pages.
+ */
+static gpu_case least_memory(void)
+{
+    gpu_rig r;
+    gpu_case c = { .n_device = 1, .n_ctx = 1 };
+    gpu_rig_open(&r, &small, &c);
+    const pn_seq_layout *const l = &small.model->layout;
+    const pn_gpu_share *const share = &((pn_qwen35moe_gpu *)r.ex->gpu)->gpus.plan.shares[0];
+    c.vram_bytes = share->weights + share->work + 3 * pn_seq_recurrent_bytes(l) +
+                   2 * pn_seq_page_bytes(l, PN_KV_F16) + 4096;
+    gpu_rig_close(&r);
+    return c;
+}
+
+/* Parts that are too many at once are computed in turn; one that fits no GPU is the CPU's. */
+static void test_little_memory(void **state)
+{
+    (void)state;
+    const gpu_case c = least_memory();
+    batch_is_right(&c);
+    gpu_rig r;
+    gpu_rig_open(&r, &small, &c);
+    const pn_qwen35moe_gpu *const q = r.ex->gpu;
+    pn_state *const wide = pn_test_state(small.model, &(pn_run){ .kv_type = PN_KV_F32 }, N);
+    r.c.kv_type = PN_KV_F32;
+    gpu_feed_cpu(&r, pn_state_seq(wide), N - 1);
+    const uint64_t n = fc_launches(q->gpus.device[0]);
+    gpu_feed_seq(&r, pn_state_seq(wide), N);
+    assert_true(fc_launches(q->gpus.device[0]) == n);
+    r.c.kv_type = PN_KV_F16;
+    gpu_feed(&r, 3);
+    assert_true(fc_launches(q->gpus.device[0]) > n);
+    pn_state_free(wide);
+    gpu_rig_close(&r);
+}
+
+/* A part that is stopped before any layer leaves; the others do not notice. */
+static void test_stopped(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_PART * 2 * 2; i++) {
+        scene t;
+        pn_err err = { 0 };
+        scene_open(&t, i / N_PART / 2 ? &two_gpus : &one_gpu);
+        t.stop_part = i % N_PART;
+        t.stop_layer = i / N_PART % 2;
+        assert_int_equal(scene_pass(&t, &err), PN_ERR_CANCELLED);
+        assert_non_null(strstr(err.msg, t.stop_layer ? "layer 1" : "layer 0"));
+        scene_check(&t, t.stop_part);
+        scene_close(&t);
+    }
+}
+
+/* NaN in one sequence's state reaches no other's and is told. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    for (int lost = 0; lost < N_PART; lost++) {
+        scene t;
+        pn_err err = { 0 };
+        scene_open(&t, lost % 2 ? &two_gpus : &one_gpu);
+        pn_seq *const seq = pn_state_seq(t.s[lost]);
+        assert_int_equal(pn_seq_reserve(seq, 1, NULL), PN_OK);
+        assert_int_equal(pn_seq_to_host(seq, 1, NULL), PN_OK);
+        for (size_t i = 0; i < seq->layout->state_floats; i += 3)
+            seq->state[i] = NAN;
+        assert_int_equal(scene_pass(&t, &err), PN_ERR_NUMERIC);
+        scene_check(&t, lost);
+        scene_close(&t);
+    }
+}
+
+/* Kept states that no longer fit go home, and come back when they are wanted. */
+static void test_eviction(void **state)
+{
+    (void)state;
+    enum {
+        N_KEPT = 9
+    };
+    const gpu_case c = least_memory();
+    gpu_rig r;
+    gpu_rig_open(&r, &small, &c);
+    const pn_qwen35moe_gpu *const q = r.ex->gpu;
+    pn_snapshot *kept[N_KEPT];
+    pn_seq *const seq = pn_state_seq(r.state);
+    for (int i = 0; i < N_KEPT; i++) {
+        gpu_feed(&r, i + 1);
+        assert_int_equal(pn_snapshot_new(seq, &kept[i], NULL), PN_OK);
+        assert_true(pn_twins_bytes(q->gpus.twins, 0) <= q->gpus.plan.shares[0].sequences);
+    }
+    assert_true(pn_twins_count(q->gpus.twins) <= 5);
+    for (int i = 0; i < N_KEPT; i += 2) {
+        assert_int_equal(pn_seq_rewind(seq, kept[i], NULL), PN_OK);
+        gpu_feed(&r, i + 3);
+    }
+    for (int i = 0; i < N_KEPT; i++)
+        pn_snapshot_free(kept[i]);
+    gpu_rig_close(&r);
+}
+
+/* One token of one sequence. */
+static void test_one_token(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    pn_err err = { 0 };
+    gpu_rig_open(&r, &small, &one_gpu);
+    for (int i = 0; i < 3; i++) {
+        if (pn_qwen35moe_forward_cuda(r.ex, pn_state_seq(r.state), small.ids[i],
+                                      i == 1 ? NULL : gpu_logits(&r), &err) != PN_OK)
+            fail_msg("%s", err.msg);
+        if (i != 1)
+            pn_test_same_bits("one token", gpu_want(&small, PN_KV_F16, i), r.y, 1, small.n_vocab);
+    }
+    gpu_rig_close(&r);
+}
+
+/* The profile has rows for the CPU and each GPU, with what was launched and read there. */
+static void test_profile(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    pn_stage_profile s;
+    gpu_rig_open(&r, &small, &(gpu_case){ .n_device = 2, .split = 1, .profile = true });
+    gpu_feed(&r, 4);
+    int n = 0;
+    double launches[2] = { 0 }, head_bytes = 0;
+    for (; pn_exec_profile(r.ex, n, &s); n++) {
+        for (int g = 0; g < 2; g++) {
+            char name[8];
+            snprintf(name, sizeof name, "GPU %d ", g);
+            launches[g] += strncmp(s.name, name, 6) == 0 ? s.launches : 0;
+        }
+        head_bytes += strcmp(s.name, "GPU 1 head") == 0 ? s.bytes : 0;
+    }
+    assert_int_equal(n, 3 * PN_STAGE_COUNT);
+    assert_true(launches[0] >= 5 && launches[1] >= 5);
+    assert_true(head_bytes >= (double)small.n_vocab * 64 * sizeof(float));
+    gpu_rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_between_devices), cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_saved),           cmocka_unit_test(test_executor_ends),
+        cmocka_unit_test(test_batches),         cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_eviction),        cmocka_unit_test(test_one_token),
+        cmocka_unit_test(test_profile),
+    };
+    cmocka_set_test_filter(getenv("ONLY"));
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

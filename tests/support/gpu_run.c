@@ -1,0 +1,265 @@
+#include "support/gpu_run.h"
+
+#include "support/check.h"
+
+#include "cuda/fakecuda.h"
+#include "kernels/kernels.h"
+#include "tools/synth.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    N_BATCH = 64,
+    MEM = 256 << 20
+};
+
+/* --- the stand-in driver ---------------------------------------------------------------------- */
+
+static const fakecuda_image image_37 = FAKECUDA_IMAGE(37), image_90 = FAKECUDA_IMAGE(90);
+
+/* In place of the program's device code (--wrap): the stand-in has its own. */
+const fc_cubin *__wrap_fc_cubins(size_t *n);
+const fc_cubin *__wrap_fc_cubins(size_t *n)
+{
+    static const fc_cubin images[] = {
+        { 37, (const void *)&image_37, (const void *)(&image_37 + 1) },
+        { 90, (const void *)&image_90, (const void *)(&image_90 + 1) },
+    };
+    *n = 2;
+    return images;
+}
+
+static char path[PATH_MAX];
+
+static void *fake_function(const char *name)
+{
+    static void *library;
+    if (!library) {
+        const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 16);
+        assert_true(n > 0);
+        path[n] = '\0';
+        strcpy(strrchr(path, '/') + 1, "fakecuda.so");
+        library = dlopen(path, RTLD_NOW);
+        if (!library)
+            fail_msg("%s", dlerror());
+    }
+    void *const f = dlsym(library, name);
+    if (!f)
+        fail_msg("%s", dlerror());
+    return f;
+}
+
+static void begin(const gpu_case *c)
+{
+    fakecuda_setup s;
+    ((void (*)(fakecuda_setup *))fake_function("fakecuda_defaults"))(&s);
+    s.n_device = c->n_device;
+    s.sm = c->sm ? c->sm : 90;
+    s.mem = c->mem ? c->mem : MEM;
+    s.seed = c->seed ? c->seed : 1;
+    s.oom = c->oom ? c->oom - 1 : -1;
+    s.lose = c->lose ? c->lose - 1 : -1;
+    s.peer = !c->no_peer;
+    ((void (*)(const fakecuda_setup *))fake_function("fakecuda_begin"))(&s);
+}
+
+fakecuda_state gpu_state(void)
+{
+    fakecuda_state s;
+    ((void (*)(fakecuda_state *))fake_function("fakecuda_get_state"))(&s);
+    return s;
+}
+
+/* --- models ----------------------------------------------------------------------------------- */
+
+void gpu_model_open(gpu_model *m, const char *file, int n)
+{
+    *m = (gpu_model){ .model = pn_test_load(file), .n = n };
+    m->n_vocab = (size_t)pn_test_n_vocab(m->model);
+    m->ids = calloc((size_t)n, sizeof *m->ids);
+    assert_non_null(m->ids);
+    for (int i = 0; i < n; i++)
+        m->ids[i] = (int32_t)((size_t)(i * 37 + 11) % m->n_vocab);
+}
+
+void gpu_model_close(gpu_model *m)
+{
+    for (int i = 0; i < PN_KV_COUNT; i++)
+        free(m->logits[i]);
+    free(m->ids);
+    pn_model_free(m->model);
+    *m = (gpu_model){ 0 };
+}
+
+const float *gpu_want(gpu_model *m, pn_kv_type kv_type, int i)
+{
+    const pn_run run = { .n_threads = 1, .kv_type = kv_type };
+    if (!m->logits[kv_type])
+        m->logits[kv_type] = pn_test_logits(m->model, &run, m->ids, m->n);
+    return m->logits[kv_type] + (size_t)i * m->n_vocab;
+}
+
+const char *const gpu_k_types[] = {
+    "attn_qkv=q5_k",
+    "attn_q=q6_k",
+    "attn_k=iq4_xs",
+    "attn_v=q3_k",
+    "attn_output=q2_k",
+    "ffn_up_exps=q3_k",
+    "ffn_gate_exps=q3_k",
+    "ffn_down_exps=q6_k",
+    "ffn_up_shexp=q2_k",
+    "ssm_out=q5_k",
+    "ffn_down_shexp=q8_0",
+    "ssm_alpha=q8_0",
+    NULL,
+};
+const char *const gpu_b_types[] = {
+    "attn_qkv=q4_0",
+    "attn_q=q4_1",
+    "attn_k=q5_0",
+    "attn_v=q5_1",
+    "attn_output=iq4_nl",
+    "ffn_up_exps=mxfp4",
+    "ffn_gate_exps=mxfp4",
+    "ffn_down_exps=f16",
+    "ffn_up_shexp=bf16",
+    "ssm_out=f32",
+    "output=q6_k",
+    "attn_gate=bf16",
+    NULL,
+};
+
+void gpu_mixed_write(const char *file, const char *quant, const char *const *types)
+{
+    const char *sets[32] = {
+        "n_layer=4",      "interval=2",   "n_embd=256",      "n_vocab=512",
+        "n_ctx=1024",     "n_head=4",     "n_head_kv=2",     "head_dim=64",
+        "n_rot=32",       "n_expert=8",   "n_expert_used=3", "n_ff_exp=256",
+        "n_ff_shexp=256", "ssm_state=64", "ssm_groups=2",    "ssm_heads=4",
+    };
+    size_t n = 16;
+    while (*types)
+        sets[n++] = *types++;
+    pn_err err = { 0 };
+    size_t bytes;
+    const pn_synth_opts opts = { .quant = quant, .sets = sets, .n_set = n };
+    if (pn_synth_write(file, &opts, &bytes, &err) != PN_OK)
+        fail_msg("%s", err.msg);
+}
+
+/* --- rigs ------------------------------------------------------------------------------------- */
+
+static void on_log(void *ctx, int level, const char *line)
+{
+    gpu_rig *const r = ctx;
+    if (level <= 1)
+        snprintf(r->log, sizeof r->log, "%s", line);
+}
+
+pn_status gpu_rig_try(gpu_rig *r, gpu_model *m, const gpu_case *c, pn_err *err)
+{
+    *r = (gpu_rig){ .m = m, .c = *c };
+    begin(c);
+    const pn_exec_opts opts = {
+        .n_threads = c->n_threads ? c->n_threads : 1,
+        .n_batch = c->n_batch ? c->n_batch : N_BATCH,
+        .profile = c->profile,
+        .device = {
+            .kind = c->falls_back ? PN_DEVICE_AUTO : PN_DEVICE_CUDA,
+            .n_die = c->split ? 2 : 0,
+            .die = { 0, 1 },
+            .split_layer = c->split,
+            .n_cpu_moe = c->n_cpu_moe,
+            .vram_bytes = c->vram_bytes,
+            .n_ctx = c->n_ctx ? c->n_ctx : m->n + PN_KV_CHUNK,
+            .kv_type = c->kv_type,
+            .driver = path,
+            .unfused = c->unfused,
+            .times_stages = c->profile,
+            .takes_turns = c->takes_turns,
+            .lock = c->lock,
+            .command = c->command,
+            .log = on_log,
+            .ctx = r,
+        },
+    };
+    return pn_exec_new(m->model, &opts, &r->ex, err);
+}
+
+void gpu_rig_open(gpu_rig *r, gpu_model *m, const gpu_case *c)
+{
+    pn_err err = { 0 };
+    if (gpu_rig_try(r, m, c, &err) != PN_OK)
+        fail_msg("%s", err.msg);
+    assert_non_null(pn_exec_gpus(r->ex));
+    const pn_run run = { .n_threads = 1, .n_batch = m->n, .kv_type = c->kv_type };
+    r->cpu = pn_test_exec(m->model, &run);
+    r->state = pn_test_state(m->model, &run, m->n);
+}
+
+void gpu_rig_close(gpu_rig *r)
+{
+    pn_state_free(r->state);
+    pn_exec_free(r->ex);
+    pn_exec_free(r->cpu);
+    free(r->y);
+    assert_int_equal(gpu_state().n_live, 0);
+    *r = (gpu_rig){ 0 };
+}
+
+float *gpu_logits(gpu_rig *r)
+{
+    if (!r->y)
+        r->y = malloc((size_t)r->m->n * r->m->n_vocab * sizeof *r->y);
+    assert_non_null(r->y);
+    return r->y;
+}
+
+pn_status gpu_pass(gpu_rig *r, pn_seq *seq, int end, pn_err *err)
+{
+    const int at = pn_seq_pos(seq), n = end - at;
+    const pn_part part = { seq, r->m->ids + at, n, gpu_logits(r), n };
+    return pn_get_forward_fn(r->m->model)(r->ex, &(pn_batch){ .parts = &part, .n_part = 1 }, err);
+}
+
+void gpu_feed_seq(gpu_rig *r, pn_seq *seq, int end)
+{
+    const int at = pn_seq_pos(seq);
+    char what[256];
+    pn_err err = { 0 };
+    if (gpu_pass(r, seq, end, &err) != PN_OK)
+        fail_msg("%s", err.msg);
+    snprintf(what, sizeof what,
+             "on %s, split %d, cpu-moe %d, seed %u, kv %d, unfused %x, from position %d",
+             pn_exec_gpus(r->ex) ? pn_exec_gpus(r->ex) : "the CPU", r->c.split, r->c.n_cpu_moe,
+             r->c.seed, (int)r->c.kv_type, r->c.unfused, at);
+    pn_test_same_bits(what, gpu_want(r->m, r->c.kv_type, at), r->y, (size_t)(end - at),
+                      r->m->n_vocab);
+}
+
+void gpu_feed_cpu(gpu_rig *r, pn_seq *seq, int end)
+{
+    pn_exec *const gpu = r->ex;
+    r->ex = r->cpu;
+    gpu_feed_seq(r, seq, end);
+    r->ex = gpu;
+}
+
+void gpu_read(gpu_rig *r, pn_seq *seq, int end)
+{
+    if (end - pn_seq_pos(seq) > 2)
+        gpu_feed_cpu(r, seq, end - 2);
+    if (end > pn_seq_pos(seq))
+        gpu_feed_seq(r, seq, end);
+}
+
+void gpu_feed(gpu_rig *r, int end)
+{
+    gpu_feed_seq(r, pn_state_seq(r->state), end);
+}

@@ -1,0 +1,76 @@
+/* A model on the CPU and on stand-in GPUs (cuda/fakecuda.h), for tests that compare the two.
+ * Whatever cannot be done fails the test with the reason. */
+#ifndef PN_TESTS_SUPPORT_GPU_RUN_H
+#define PN_TESTS_SUPPORT_GPU_RUN_H
+
+#include "cuda/fakecuda.h"
+#include "support/model_run.h"
+
+/* A model and, for each KV type, the logits of ids on the CPU. */
+typedef struct gpu_model {
+    pn_model *model;
+    size_t n_vocab;
+    int n;                      /* ids */
+    int32_t *ids;               /* [n] */
+    float *logits[PN_KV_COUNT]; /* [n][n_vocab]; NULL: not made yet */
+} gpu_model;
+
+void gpu_model_open(gpu_model *m, const char *file, int n);
+void gpu_model_close(gpu_model *m);
+/* The CPU's logits of position i. */
+const float *gpu_want(gpu_model *m, pn_kv_type kv_type, int i);
+
+/* Four layers, every second with attention, of type `quant` but for the matrices in `types`, which
+ * is one of the two below: 256-weight types; 32-weight and float ones. */
+extern const char *const gpu_k_types[], *const gpu_b_types[];
+void gpu_mixed_write(const char *file, const char *quant, const char *const *types);
+
+/* How the stand-in is set up and what is asked of the executor; 0: as it stands here. */
+typedef struct gpu_case {
+    int n_device;
+    int sm;     /* 90 */
+    size_t mem; /* of each; 256 MB */
+    unsigned seed;
+    int oom, lose; /* the allocation or call, from 1 on, at which it happens; 0: never */
+    bool no_peer;  /* the devices do not reach each other */
+    int split, n_cpu_moe;
+    int n_threads, n_batch, n_ctx; /* 1, 64, enough */
+    pn_kv_type kv_type;
+    uint32_t unfused;
+    size_t vram_bytes;
+    bool takes_turns;
+    const char *lock, *command;
+    bool falls_back; /* PN_DEVICE_AUTO */
+    bool profile;
+} gpu_case;
+
+typedef struct gpu_rig {
+    gpu_model *m;
+    gpu_case c;
+    pn_exec *ex, *cpu; /* cpu: without a GPU */
+    pn_state *state;
+    float *y;      /* [m->n][n_vocab] of the last pass */
+    char log[600]; /* the last warning */
+} gpu_rig;
+
+/* The executor alone; returns what pn_exec_new does. gpu_rig_close, whatever it is. */
+pn_status gpu_rig_try(gpu_rig *r, gpu_model *m, const gpu_case *c, pn_err *err);
+/* It, which must be on a GPU, and a state of m->n positions. */
+void gpu_rig_open(gpu_rig *r, gpu_model *m, const gpu_case *c);
+/* Nothing of the driver may be left. */
+void gpu_rig_close(gpu_rig *r);
+
+/* Room for the logits of a pass. */
+float *gpu_logits(gpu_rig *r);
+/* Appends the ids up to `end` in one pass, with all logits. */
+pn_status gpu_pass(gpu_rig *r, pn_seq *seq, int end, pn_err *err);
+/* And compares them with the CPU's; of the rig's own state. */
+void gpu_feed_seq(gpu_rig *r, pn_seq *seq, int end);
+void gpu_feed(gpu_rig *r, int end);
+/* The same on the CPU alone; and, quicker than all on the GPU, the last two ids there. */
+void gpu_feed_cpu(gpu_rig *r, pn_seq *seq, int end);
+void gpu_read(gpu_rig *r, pn_seq *seq, int end);
+
+fakecuda_state gpu_state(void);
+
+#endif
