@@ -279,16 +279,16 @@ template <int R>
 PN_FN float pn_attend_weights_q8(int32_t *u, const float *p, const uint32_t *scales, int n)
 {
     const int lane = (int)pn_lane_id();
-    float w[4], w_max = 0.0f;
+    float w[4];
+    int32_t bits = 0; /* floats from +0 on order by their bits; what is below them is below 0 */
 #pragma unroll
     for (int k = 0; k < 4; k++) { /* positions 2 lane, + 1, 64 + 2 lane, + 1 */
         const int j = k / 2 * 64 + 2 * lane + k % 2;
         const pn_u16 h = (pn_u16)(scales[k / 2] >> (k % 2 * 16));
         w[k] = j < n ? p[j] * pn_h2f(h) : 0.0f;
-        w_max = pn_max(w[k], w_max);
+        bits = (int32_t)pn_asu(w[k]) > bits ? (int32_t)pn_asu(w[k]) : bits;
     }
-    for (int o = 16; o; o >>= 1)
-        w_max = pn_max(__shfl_xor_sync(PN_FULL, w_max, o), w_max);
+    const float w_max = pn_asf(pn_warp_max_bits((uint32_t)bits));
     const float is = w_max < PN_ATTEND_W_MIN ? 0.0f : pn_div(32767.0f, w_max);
 #pragma unroll
     for (int k = 0; k < 2; k++)

@@ -144,7 +144,8 @@ PN_FN void pn_route(pn_route_smem *s, const pn_router_args *a, int64_t it, X log
     float w_sum = 0.0f;
     for (int r = 0; r < n_used; r++)
         w_sum = w_sum + s->p[r];
-    w_sum = w_sum > PN_ROUTE_SUM_MIN ? w_sum : PN_ROUTE_SUM_MIN;
+    if (pn_asu(w_sum) < pn_asu(PN_ROUTE_SUM_MIN)) /* by bits: neither is below +0 */
+        w_sum = PN_ROUTE_SUM_MIN;
     for (int r = (int)threadIdx.x; r < n_used; r += T) {
         a->top_id[it * n_used + r] = s->id[r];
         a->top_w[it * n_used + r] = pn_div(s->p[r], w_sum) * a->scale;
