@@ -107,6 +107,18 @@ static const pn_route *find_route(const char *method, const char *path, pn_span 
     return NULL;
 }
 
+/* The methods that the path takes: what a 405 must name (RFC 9110, 15.5.6). */
+static void name_methods(const char *path, pn_buf *out)
+{
+    static const char *const methods[] = { "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH" };
+    pn_span rest;
+    const pn_wire *wire;
+    int status;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (find_route(methods[i], path, &rest, &wire, &status))
+            pn_buf_addf(out, "%s%s", out->len ? ", " : "", methods[i]);
+}
+
 static bool is_open(const char *path)
 {
     pn_span rest;
@@ -169,8 +181,14 @@ static void on_call(void *ctx, pn_http_call *call)
     const pn_route *const route =
         find_route(pn_http_method(call), pn_http_path(call), &rest, &wire, &status);
     if (!route) {
+        pn_buf methods = { 0 };
         no_route(&p, status, pn_http_path(call));
+        if (status == 405)
+            name_methods(pn_http_path(call), &methods);
+        if (methods.len && pn_buf_cstr(&methods))
+            pn_http_set_header(call, "Allow", methods.ptr);
         pn_server_refuse(s, wire, call, &p);
+        pn_buf_free(&methods);
         return;
     }
     char *const name = pn_strndup(rest.ptr, rest.len);

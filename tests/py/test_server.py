@@ -25,8 +25,9 @@ def test_health_and_routes(server):
     assert server.get("/health").status == 200
     assert server.request("HEAD", "/health").status == 200
     assert server.get("/nowhere").status == 404
-    assert server.get(CHAT).status == 405
-    assert server.request("DELETE", "/health").status == 405
+    for method, path, allowed in ("GET", CHAT, "POST"), ("DELETE", "/health", "GET, HEAD"):
+        refused = server.request(method, path)
+        assert refused.status == 405 and refused.headers["Allow"] == allowed
     for path in ("/v1/chat/completions/../../health", "/v1/chat/completions/%2e%2e/health"):
         assert server.get(path).status in (400, 404)
 
