@@ -229,7 +229,7 @@ test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
 # The device code as C++, one library an architecture (tests/cuda/cushim.h), checked by the compiler
 # where it can, and the tests of its kernels; the shim's fibers are x86-64 code.
 CUDA_TEST := $(if $(filter x86_64,$(ARCH)),$(patsubst tests/cuda/%.cpp,$(O)/tests/cuda/%,$(wildcard tests/cuda/test_*.cpp)))
-CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backend_shim.o cuda/standin.o kernels/harness.o kernels/qmv_data.o)
+CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backend_shim.o cuda/backend_ptx.o cuda/ptx_parse.o cuda/ptx_run.o cuda/ptx_alu.o cuda/standin.o kernels/harness.o kernels/qmv_data.o)
 SHIM := $(addprefix $(O)/tests/cuda/shim-,370.so 900.so)
 CXX_ALL = -std=c++17 -Iinclude -Isrc -Itests -fPIC -fvisibility=hidden -pthread -g $(ARITH) -Wall -Wextra -Wshadow \
           $(if $(CI),-Werror) $(FLAGS_$(BUILD))
@@ -264,7 +264,8 @@ $(CUDA_HOST_TEST): ALL_LDFLAGS += $(call wrap,fc_cubins)
 $(CUDA_HOST_TEST): | $(SHIM) $(FAKECUDA)
 CUDA_RUN := $(patsubst $(O)/tests/%,run-%,$(CUDA_TEST) $(CUDA_HOST_TEST))
 .PHONY: test-cuda $(CUDA_RUN)
-$(CUDA_RUN): run-%: $(O)/tests/% $(SHIM) $(FAKECUDA)
+# The PTX, too, where its compilers have been fetched.
+$(CUDA_RUN): run-%: $(O)/tests/% $(SHIM) $(FAKECUDA) $(if $(wildcard $(CUDA_DIR)/fetched),$(PTX))
 	$(call run_test,$<,tests/$*)
 test-cuda: $(CUDA_RUN)
 	@tests/cuda/all_tested.sh $(O)/tests/cuda

@@ -28,5 +28,7 @@ class backend
 
 /* The shim's libraries that lie beside the program, each in its orders. */
 std::vector<std::unique_ptr<backend>> shim_backends(void);
+/* One for each module of PTX that there is. PROFILE=1 prints the instructions they ran. */
+std::vector<std::unique_ptr<backend>> ptx_backends(void);
 
 #endif

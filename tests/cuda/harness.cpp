@@ -266,7 +266,10 @@ int main(int, char **argv)
     const char *const only = getenv("ONLY"), *const which = getenv("BACKEND");
     int n_backend = 0;
     run_tests(only);
-    for (const auto &b : shim_backends()) {
+    std::vector<std::unique_ptr<backend>> backends = shim_backends();
+    for (auto &b : ptx_backends())
+        backends.push_back(std::move(b));
+    for (const auto &b : backends) {
         if (which && !strstr(b->name(), which))
             continue;
         running = b.get();

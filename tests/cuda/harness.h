@@ -1,6 +1,7 @@
 /* The harness of the CUDA kernels' tests: no GPU takes part. Each test is run once on every
  * backend: the device code compiled for the CPU (cushim.h: two architectures, lanes up, down,
- * shuffled and chaotic). What must hold is the scalar CPU kernels' bits.
+ * shuffled and chaotic), and the PTX that NVRTC made of it, interpreted (ptx.h: compute_37, 75, 90;
+ * left out where NVRTC cannot be fetched). What must hold is the scalar CPU kernels' bits.
  *
  * To add a test: a file tests/cuda/test_NAME.cpp is found by the Makefile; `make
  * run-cuda/test_NAME`; ONLY=text runs the tests whose name contains it, BACKEND=text those

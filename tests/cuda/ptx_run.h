@@ -1,0 +1,37 @@
+/* The insides of the interpreter: the state of a warp, and one instruction of it. */
+#ifndef PN_TESTS_CUDA_PTX_RUN_H
+#define PN_TESTS_CUDA_PTX_RUN_H
+
+#include "cuda/ptx.h"
+
+struct ptx_group {
+    int pc;
+    uint32_t lanes;
+    bool waits; /* for lanes that are elsewhere */
+};
+struct ptx_copy {
+    unsigned char *dst;
+    const unsigned char *src;
+    unsigned group;
+};
+struct ptx_warp {
+    std::vector<uint64_t> reg;        /* [register][32 lanes] */
+    std::vector<unsigned char> local; /* [32 lanes][local_bytes] */
+    std::vector<ptx_group> groups;    /* of lanes, by where they are */
+    std::vector<ptx_copy> copies;     /* to shared memory, that have not arrived */
+    unsigned copy_group;
+    uint32_t live;  /* lanes that have not ended */
+    unsigned first; /* its first thread in the block */
+    bool at_barrier;
+};
+
+extern unsigned ptx_grid[3], ptx_block[3], ptx_block_id[3];
+extern std::vector<unsigned char> ptx_shared, ptx_args;
+
+/* Where an access goes; ends the program where it may not. */
+unsigned char *ptx_reach(ptx_warp *w, int lane, const ptx_instruction &i, ptx_space space,
+                         uint64_t p, size_t bytes);
+/* One instruction, no branch, for the lanes of m; false: they must wait for other lanes. */
+bool ptx_step(ptx_warp *w, const ptx_instruction &i, uint32_t m);
+
+#endif
