@@ -136,7 +136,7 @@ typedef enum pn_device_kind {
     PN_DEVICE_CUDA  /* a GPU, or an error that names what keeps from it */
 } pn_device_kind;
 
-/* Which GPUs compute, and what is put there (docs/CUDA.md). Results are the same bits wherever. */
+/* Which GPUs compute, and what is put there (docs/GPU.md). Results are the same bits wherever. */
 typedef struct pn_device_opts {
     pn_device_kind kind;
     int n_die, die[2];   /* ordinals of the driver; n_die 0: the first that can be used, and the
@@ -206,7 +206,8 @@ typedef struct pn_part {
 typedef struct pn_batch {
     const pn_part *parts;
     int n_part;
-    /* Asked before each layer for each part, by its index; true takes the part out of the pass.
+    /* Asked before each layer for each part, by its index (of single tokens on a GPU: before the
+     * first layer); true takes the part out of the pass.
      * May be NULL. */
     bool (*should_stop)(void *ctx, int i_part);
     void *ctx;

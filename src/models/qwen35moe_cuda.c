@@ -52,6 +52,7 @@ static bool drop_stopped(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
     pn_qwen35moe_ws *const ws = p->c.ws;
     if (!pn_qwen35moe_drop_stopped(&p->c, batch))
         return false;
+    pn_qwen35moe_place_logits(&p->c);
     p->is_normed = false;
     if (!p->c.n_part || p->st != PN_OK)
         return true;
@@ -163,7 +164,7 @@ static void mark_bad(pn_qwen35moe_gpu_pass *p, const float *x, const int32_t *pa
         pn_gpu_launch(p, pn_finite_dims(&a), &a);
 }
 
-/* The logits of rows [first, first + n_row) of x_out, each to its caller's place. */
+/* The logits of rows [first, first + n_row) of x_out into ws->logits. */
 static void head_rows(pn_qwen35moe_gpu_pass *p, size_t first, size_t n_row)
 {
     const pn_qwen35moe *const m = p->c.m;
@@ -174,19 +175,35 @@ static void head_rows(pn_qwen35moe_gpu_pass *p, size_t first, size_t n_row)
     const pn_gpu_proj proj = { .w = &p->q->output, .y = ws->logits };
     pn_gpu_project(p, &ws->embd, n_row, &proj, 1);
     mark_bad(p, ws->logits, p->index[p->g].out_part + first, n_row, n_vocab);
-    for (size_t i = 0; i < n_row && p->st == PN_OK; i++)
-        p->st = fc_copy_out(pn_gpu_stream(p), p->c.ws->logits[first + i], ws->logits + i * n_vocab,
-                            n_vocab * sizeof(float), p->err);
     pn_gpu_stage_end(p, PN_STAGE_HEAD);
+}
+
+/* Those rows, each to its caller's place. */
+static void send_logits(pn_qwen35moe_gpu_pass *p, size_t first, size_t n_row)
+{
+    const size_t n_vocab = (size_t)p->c.m->cfg.n_vocab;
+    for (size_t i = 0; i < n_row && p->st == PN_OK; i++)
+        p->st = fc_copy_out(pn_gpu_stream(p), p->c.ws->logits[first + i],
+                            pn_gpu_ws(p)->logits + i * n_vocab, n_vocab * sizeof(float), p->err);
+}
+
+static void mark_bad_x(pn_qwen35moe_gpu_pass *p)
+{
+    mark_bad(p, pn_gpu_ws(p)->x, p->index[p->g].tok_part, p->c.n_tok, (size_t)p->c.m->cfg.n_embd);
+}
+
+static void mark_bad_out(pn_qwen35moe_gpu_pass *p)
+{
+    mark_bad(p, pn_gpu_ws(p)->x_out, p->index[p->g].out_part, p->n_out, (size_t)p->c.m->cfg.n_embd);
 }
 
 static void head(pn_qwen35moe_gpu_pass *p)
 {
-    pn_qwen35moe_place_logits(&p->c);
-    mark_bad(p, pn_gpu_ws(p)->x_out, p->index[p->g].out_part, p->n_out, (size_t)p->c.m->cfg.n_embd);
+    mark_bad_out(p);
     for (size_t i = 0; i < p->n_out; i += PN_GPU_LOGIT_ROWS) {
-        const size_t left = p->n_out - i;
-        head_rows(p, i, left < PN_GPU_LOGIT_ROWS ? left : PN_GPU_LOGIT_ROWS);
+        const size_t left = p->n_out - i, n = left < PN_GPU_LOGIT_ROWS ? left : PN_GPU_LOGIT_ROWS;
+        head_rows(p, i, n);
+        send_logits(p, i, n);
     }
 }
 
@@ -214,12 +231,57 @@ static pn_status advance(pn_qwen35moe_gpu_pass *p)
 
 /* --- one pass --------------------------------------------------------------------------------- */
 
+/* All layers, one by one; a part that wants no more leaves before any of them. */
+static pn_status run_layers(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
+{
+    pn_status st = PN_OK;
+    for (int il = 0; il < p->c.m->cfg.n_layer && p->st == PN_OK; il++) {
+        keep_near(p, il);
+        if (drop_stopped(p, batch))
+            st = pn_fail(p->err, PN_ERR_CANCELLED, "stopped before layer %d", il);
+        if (!p->c.n_part)
+            return st;
+        move_to(p, place_of(p, il)->gpu, false);
+        run_layer(p, il);
+    }
+    mark_bad_x(p);
+    if (p->n_out) {
+        move_to(p, p->q->gpus.n - 1, true);
+        head(p);
+    }
+    return st;
+}
+
+/* All kernels of a short pass on one GPU. */
+static void compute(pn_qwen35moe_gpu_pass *p)
+{
+    for (int il = 0; il < p->c.m->cfg.n_layer && p->st == PN_OK; il++)
+        run_layer(p, il);
+    mark_bad_x(p);
+    if (!p->n_out)
+        return;
+    mark_bad_out(p);
+    head_rows(p, 0, p->n_out);
+}
+
+/* As run_layers, by a recording where there is one. */
+static pn_status run_short(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
+{
+    pn_status st = PN_OK;
+    if (drop_stopped(p, batch))
+        st = pn_fail(p->err, PN_ERR_CANCELLED, "stopped before layer 0");
+    if (!p->c.n_part || p->st != PN_OK)
+        return st;
+    pn_gpu_run_recorded(p, compute);
+    send_logits(p, 0, p->n_out);
+    return st;
+}
+
 /* The parts' twins are held. Device errors leave p->st set. */
 static pn_status run_pass(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
 {
-    const pn_qwen35moe *const m = p->c.m;
-    pn_status st = PN_OK;
     pn_qwen35moe_begin_pass(&p->c, batch);
+    pn_qwen35moe_place_logits(&p->c);
     for (int ip = 0; ip < p->c.n_part; ip++)
         p->q->first_row[ip] = p->c.ws->part_off[ip];
     for (int g = 0; g < p->q->gpus.n; g++)
@@ -227,22 +289,7 @@ static pn_status run_pass(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
     p->g = place_of(p, 0)->gpu;
     p->st = pn_gpus_turn(&p->q->gpus, p->g, p->err);
     pn_gpu_index(p, true);
-    for (int il = 0; il < m->cfg.n_layer && p->st == PN_OK; il++) {
-        keep_near(p, il);
-        if (drop_stopped(p, batch))
-            st = pn_fail(p->err, PN_ERR_CANCELLED, "stopped before layer %d", il);
-        if (!p->c.n_part)
-            break;
-        move_to(p, place_of(p, il)->gpu, false);
-        run_layer(p, il);
-    }
-    if (p->c.n_part) {
-        mark_bad(p, pn_gpu_ws(p)->x, p->index[p->g].tok_part, p->c.n_tok, (size_t)m->cfg.n_embd);
-        if (p->n_out) {
-            move_to(p, p->q->gpus.n - 1, true);
-            head(p);
-        }
-    }
+    const pn_status st = pn_gpu_records(p) ? run_short(p, batch) : run_layers(p, batch);
     finish(p);
     if (p->st != PN_OK)
         return p->st;

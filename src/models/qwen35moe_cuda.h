@@ -6,12 +6,14 @@
  *   qwen35moe_cuda_weights.c   sizes of the weights, upload
  *   qwen35moe_cuda_ws.c        the workspace in device memory
  *   qwen35moe_cuda_index.c     what each pass uploads: embeddings, angles, tables
+ *   qwen35moe_cuda_graph.c     passes of single tokens, recorded and replayed
  *   qwen35moe_cuda_launch.c    norms, quantisation, projections: what all sub-blocks launch
  *   qwen35moe_cuda_{ssm,attn,moe}.c   the three kinds of sub-block */
 #ifndef PN_MODELS_QWEN35MOE_CUDA_H
 #define PN_MODELS_QWEN35MOE_CUDA_H
 
 #include "cuda/args.h"
+#include "cuda/graph.h"
 #include "cuda/matmul.h"
 #include "cuda/net.h"
 #include "models/gpus.h"
@@ -99,6 +101,24 @@ typedef struct pn_qwen35moe_gpu_index {
     const float *cos_t, *sin_t;
 } pn_qwen35moe_gpu_index;
 
+/* What is in the launches of a pass of single tokens, beside what never changes. */
+typedef struct pn_qwen35moe_gpu_key {
+    const float *x; /* the workspace's, which changes places with its spare */
+    int n_part, n_out, n_chunk;
+    unsigned kv_types; /* bit mask */
+} pn_qwen35moe_gpu_key;
+
+enum {
+    PN_GPU_GRAPHS = 8 /* recordings that are kept: batches of some sizes, two borders of pages */
+};
+
+typedef struct pn_qwen35moe_gpu_graph {
+    pn_qwen35moe_gpu_key key;
+    fc_graph *graph;                         /* NULL: seen once */
+    uint64_t used_at;                        /* 0: free */
+    pn_stage_profile stages[PN_STAGE_COUNT]; /* what a replay adds to the profile */
+} pn_qwen35moe_gpu_graph;
+
 typedef struct pn_qwen35moe_gpu {
     pn_gpus gpus;
     pn_qwen35moe_gpu_layer *layers; /* [n_layer] */
@@ -106,8 +126,7 @@ typedef struct pn_qwen35moe_gpu {
     pn_dmat output;
     void *weights[PN_GPU_MAX], *work[PN_GPU_MAX]; /* device memory: allocations */
     pn_qwen35moe_gpu_ws ws[PN_GPU_MAX];
-    size_t ws_bytes, index_bytes;
-    uint8_t *index[PN_GPU_MAX]; /* pinned [index_bytes]: what is uploaded for a pass */
+    uint8_t *index[PN_GPU_MAX]; /* pinned: what is uploaded for a pass */
     int32_t *bad[PN_GPU_MAX];   /* pinned [n_batch] */
     pn_acts in;                 /* pinned: normed inputs of experts on the CPU */
     int32_t *top_id;            /* pinned [n_batch][n_expert_used], and their weights */
@@ -120,6 +139,9 @@ typedef struct pn_qwen35moe_gpu {
     size_t state_at[PN_GPU_MAX]; /* bytes from a recurrent twin's start to its states */
     unsigned fuse;               /* PN_FUSE_ bits */
     bool times_stages;
+    pn_qwen35moe_gpu_graph graphs[PN_GPU_GRAPHS];
+    uint64_t graph_clock, n_replayed;
+    bool lacks_graphs; /* the driver could not record */
 } pn_qwen35moe_gpu;
 
 /* A pass on GPUs. The first failure is kept, and what is launched after it is nothing. */
@@ -227,6 +249,15 @@ void pn_gpu_stage_end(pn_qwen35moe_gpu_pass *p, pn_stage stage);
 void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il, const float *next);
 void pn_gpu_ssm(pn_qwen35moe_gpu_pass *p, int il, const float *next);
 void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const float *next);
+
+/* --- qwen35moe_cuda_graph.c ------------------------------------------------------------------- */
+
+/* Whether the pass is one that is recorded: few sequences, a token each, all on one GPU. */
+bool pn_gpu_records(const pn_qwen35moe_gpu_pass *p);
+/* Does what compute queues: the first time by itself, the second it is recorded, then replayed.
+ * compute launches kernels alone, and what it launches follows from the pass's key. */
+void pn_gpu_run_recorded(pn_qwen35moe_gpu_pass *p, void (*compute)(pn_qwen35moe_gpu_pass *));
+void pn_gpu_graphs_clear(pn_qwen35moe_gpu *q);
 
 /* --- qwen35moe_cuda.c ------------------------------------------------------------------------- */
 

@@ -187,6 +187,7 @@ static void clear(pn_qwen35moe_gpu *q)
     for (int g = 0; g < q->gpus.n; g++) /* nothing is on its way to or from what is freed */
         if (pn_gpus_turn(&q->gpus, g, NULL) == PN_OK)
             fc_device_sync(q->gpus.device[g], NULL);
+    pn_gpu_graphs_clear(q);
     for (int g = 0; g < q->gpus.n; g++) {
         fc_device *const d = q->gpus.device[g];
         pn_gpus_turn(&q->gpus, g, NULL);

@@ -314,6 +314,39 @@ static void test_eviction(void **state)
     gpu_rig_close(&r);
 }
 
+/* Single tokens, of one sequence and of three, are recorded and replayed, past a page's border and
+ * after going back; and where a driver cannot record, computed one by one. */
+static void test_recorded(void **state)
+{
+    (void)state;
+    for (int no_graph = 0; no_graph < 2; no_graph++) {
+        gpu_rig r;
+        gpu_rig_open(&r, &small, &(gpu_case){ .n_device = 1, .no_graph = no_graph });
+        const pn_qwen35moe_gpu *const q = r.ex->gpu;
+        pn_state *const other = pn_test_state(small.model, &(pn_run){ 0 }, N);
+        pn_seq *const seq = pn_state_seq(r.state), *const fork = pn_state_seq(other);
+        gpu_read(&r, seq, 124);
+        for (int i = 125; i <= 132; i++)
+            gpu_feed(&r, i);
+        assert_int_equal(q->n_replayed, no_graph ? 0 : 3 + 3); /* of four tokens in either page */
+        assert_int_equal(pn_seq_fork(fork, seq, NULL), PN_OK);
+        gpu_feed_seq(&r, fork, 133);
+        for (int i = 0; i < 4; i++) { /* both in one pass; the first without logits */
+            float *const y = gpu_logits(&r);
+            const pn_part parts[] = { { seq, small.ids + 132 + i, 1, NULL, 0 },
+                                      { fork, small.ids + 133 + i, 1, y, 1 } };
+            const pn_batch batch = { .parts = parts, .n_part = 2 };
+            assert_int_equal(pn_get_forward_fn(small.model)(r.ex, &batch, NULL), PN_OK);
+            pn_test_same_bits("two in a recording", gpu_want(&small, PN_KV_F16, 133 + i), y, 1,
+                              small.n_vocab);
+        }
+        assert_int_equal(q->n_replayed, no_graph ? 0 : 6 + 1 + 3);
+        gpu_feed(&r, 137);
+        pn_state_free(other);
+        gpu_rig_close(&r);
+    }
+}
+
 /* One token of one sequence. */
 static void test_one_token(void **state)
 {
@@ -362,8 +395,8 @@ int main(void)
         cmocka_unit_test(test_saved),           cmocka_unit_test(test_executor_ends),
         cmocka_unit_test(test_batches),         cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_stopped),         cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_eviction),        cmocka_unit_test(test_one_token),
-        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_eviction),        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_one_token),       cmocka_unit_test(test_profile),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -65,6 +65,7 @@ static void begin(const gpu_case *c)
     s.oom = c->oom ? c->oom - 1 : -1;
     s.lose = c->lose ? c->lose - 1 : -1;
     s.peer = !c->no_peer;
+    s.graph = !c->no_graph;
     ((void (*)(const fakecuda_setup *))fake_function("fakecuda_begin"))(&s);
 }
 

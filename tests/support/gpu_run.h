@@ -32,6 +32,7 @@ typedef struct gpu_case {
     size_t mem; /* of each; 256 MB */
     unsigned seed;
     int oom, lose; /* the allocation or call, from 1 on, at which it happens; 0: never */
+    bool no_graph; /* streams cannot be recorded */
     bool no_peer;  /* the devices do not reach each other */
     int split, n_cpu_moe;
     int n_threads, n_batch, n_ctx; /* 1, 64, enough */
