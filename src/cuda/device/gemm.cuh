@@ -9,7 +9,7 @@ PN_KERNEL(pn_k_gemm)(pn_matmul_args a)
     enum {
         N = PN_TILE_COLS / 16
     };
-    __shared__ pn_tile<N> t;
+    __shared__ __align__(16) pn_tile<N> t;
     uint32_t block;
     const pn_matmul_mat m = pn_pick_mat(a, &block);
     const uint32_t row0 = block * PN_TILE_ROWS, col0 = blockIdx.y * PN_TILE_COLS;

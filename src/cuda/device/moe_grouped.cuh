@@ -68,7 +68,7 @@ PN_FN void pn_set_cols(const pn_moe_route &r, const pn_moe_tile &m, bool x_is_sl
 
 PN_KERNEL(pn_k_moe_up_grouped)(pn_moe_up_args a)
 {
-    __shared__ pn_tile<PN_MOE_N> t;
+    __shared__ __align__(16) pn_tile<PN_MOE_N> t;
     __shared__ float held[4][2 * PN_MOE_N][128]; /* the gate's results, then h */
     const pn_moe_tile m = pn_find_tile(a.route, a.gate.w);
     const pn_dmat gate = m.is_shexp ? a.gate_shexp : a.gate;
@@ -104,7 +104,7 @@ PN_KERNEL(pn_k_moe_up_grouped)(pn_moe_up_args a)
 
 PN_KERNEL(pn_k_moe_product_grouped)(pn_moe_product_args a)
 {
-    __shared__ pn_tile<PN_MOE_N> t;
+    __shared__ __align__(16) pn_tile<PN_MOE_N> t;
     const pn_moe_tile m = pn_find_tile(a.route, a.w.w);
     const pn_dmat w = m.is_shexp ? a.w_shexp : a.w;
     const uint32_t row0 = blockIdx.x * PN_TILE_ROWS;
