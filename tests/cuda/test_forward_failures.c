@@ -2,7 +2,8 @@
  * room, memory that is out at any allocation, a GPU that falls away at any call. */
 #include "models/qwen35moe_cuda.h"
 
-#include "engine/engine.h"
+#include "pantheon/engine.h"
+#include "sampling/sampler.h"
 #include "support/check.h"
 #include "support/gpu_run.h"
 #include "support/small_model.h"
@@ -168,6 +169,80 @@ static void test_wrong_options(void **state)
     gpu_rig_close(&r);
 }
 
+/* --- the engine ------------------------------------------------------------------------------- */
+
+typedef struct answer {
+    int32_t ids[4];
+    int n;
+} answer;
+
+static bool on_token(void *ctx, const pn_token *token)
+{
+    answer *const a = ctx;
+    a->ids[a->n++] = token->id;
+    return true;
+}
+
+/* Four tokens after a prompt, on a session of their own. */
+static pn_status ask(pn_engine *e, const int32_t *ids, size_t n, answer *a)
+{
+    pn_session *s = NULL;
+    pn_gen_result result;
+    pn_gen_opts gen = { .n_predict = 4, .ignore_eos = true, .on_token = on_token, .ctx = a };
+    const pn_state_opts state = { .n_ctx = 64 };
+    pn_sampler_set_greedy(&gen.sampler);
+    a->n = 0;
+    assert_int_equal(pn_session_new(e, &state, &s, NULL), PN_OK);
+    const pn_status st = pn_stream(s, ids, n, &gen, &result, NULL);
+    pn_session_free(s);
+    return st;
+}
+
+/* An engine with a cache on a GPU that falls away: the request that it hits ends with an error,
+ * those after it are answered by the CPU with the same tokens, also those that begin with what the
+ * GPU knew. */
+static void test_engine_goes_on(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = { 10, 20, 30, 40, 50, 60, 70 };
+    gpu_model tiny;
+    gpu_rig r;
+    answer want[2], got;
+    int64_t begin = 0, end = 0;
+    gpu_model_open(&tiny, pn_test_tiny("Q4_K_M"), 8);
+    for (int lose = 0; lose < 3; lose++) {
+        const gpu_case c = { .n_device = 1,
+                             .falls_back = true,
+                             .lose = lose ? (int)(begin + (end - begin) * lose / 3) : 0 };
+        pn_engine *e = NULL;
+        pn_err err = { 0 };
+        const pn_engine_opts opts = { .exec = gpu_exec_opts(&r, &tiny, &c),
+                                      .cache_ram_bytes = 64 << 20 };
+        if (pn_engine_new(tiny.model, &opts, &e, &err) != PN_OK)
+            fail_msg("%s", err.msg);
+        assert_non_null(pn_exec_gpus(pn_engine_exec(e)));
+        if (!lose)
+            begin = gpu_state().n_call;
+        const bool is_hit = ask(e, ids, 6, &got) != PN_OK;
+        if (!lose) {
+            end = gpu_state().n_call;
+            want[0] = got;
+            assert_int_equal(ask(e, ids, 7, &want[1]), PN_OK);
+        } else {
+            assert_true(is_hit);
+            assert_null(pn_exec_gpus(pn_engine_exec(e)));
+            assert_non_null(strstr(r.log, "the CPU goes on"));
+            for (int i = 0; i < 2; i++) {
+                assert_int_equal(ask(e, ids, 6 + (size_t)i, &got), PN_OK);
+                assert_memory_equal(&got, &want[i], sizeof got);
+            }
+        }
+        pn_engine_free(e);
+        gpu_rig_close(&r);
+    }
+    gpu_model_close(&tiny);
+}
+
 /* --- the single-slot mode --------------------------------------------------------------------- */
 
 static void write_script(const char *path, const char *text)
@@ -230,9 +305,9 @@ static void test_turns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_there),     cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_device_falls_away),
-        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_not_there),      cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_device_falls_away),
+        cmocka_unit_test(test_engine_goes_on), cmocka_unit_test(test_turns),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);

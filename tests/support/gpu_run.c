@@ -163,11 +163,11 @@ static void on_log(void *ctx, int level, const char *line)
         snprintf(r->log, sizeof r->log, "%s", line);
 }
 
-pn_status gpu_rig_try(gpu_rig *r, gpu_model *m, const gpu_case *c, pn_err *err)
+pn_exec_opts gpu_exec_opts(gpu_rig *r, gpu_model *m, const gpu_case *c)
 {
     *r = (gpu_rig){ .m = m, .c = *c };
     begin(c);
-    const pn_exec_opts opts = {
+    return (pn_exec_opts){
         .n_threads = c->n_threads ? c->n_threads : 1,
         .n_batch = c->n_batch ? c->n_batch : N_BATCH,
         .profile = c->profile,
@@ -190,6 +190,11 @@ pn_status gpu_rig_try(gpu_rig *r, gpu_model *m, const gpu_case *c, pn_err *err)
             .ctx = r,
         },
     };
+}
+
+pn_status gpu_rig_try(gpu_rig *r, gpu_model *m, const gpu_case *c, pn_err *err)
+{
+    const pn_exec_opts opts = gpu_exec_opts(r, m, c);
     return pn_exec_new(m->model, &opts, &r->ex, err);
 }
 

@@ -54,6 +54,8 @@ typedef struct gpu_rig {
     char log[600]; /* the last warning */
 } gpu_rig;
 
+/* Sets the stand-in up, and the rig without an executor; gpu_rig_close. The options of one. */
+pn_exec_opts gpu_exec_opts(gpu_rig *r, gpu_model *m, const gpu_case *c);
 /* The executor alone; returns what pn_exec_new does. gpu_rig_close, whatever it is. */
 pn_status gpu_rig_try(gpu_rig *r, gpu_model *m, const gpu_case *c, pn_err *err);
 /* It, which must be on a GPU, and a state of m->n positions. */

@@ -92,6 +92,11 @@ static void test_sizes(void **state)
     assert_true(o.cache_ram == 0 && o.cache_disk == 123456789);
     o = must_parse(PN_CMD_RUN, "--cache-ram 3k --cache-disk 8192T");
     assert_true(o.cache_ram == 3072 && o.cache_disk == (int64_t)1 << 53);
+    assert_int_equal(o.vram, -1); /* auto */
+    assert_int_equal(must_parse(PN_CMD_SERVE, "--vram 8G").vram, (int64_t)8 << 30);
+    assert_int_equal(must_parse(PN_CMD_SERVE, "--vram auto").vram, -1);
+    must_refuse(PN_CMD_RUN, "--vram most", "--vram: got \"most\"");
+    must_refuse(PN_CMD_RUN, "--cache-ram auto", "--cache-ram: got \"auto\"");
 }
 
 /* Positional words are kept in order; behind "--" everything is one. */
