@@ -119,7 +119,7 @@ CUDA_DIR := build/cuda
 CUDA_SM  := 37 50 52 60 61 70 75 80 86 89 90 100 120
 PTX_SM   := 37 75 90
 DEVICE   := $(wildcard src/cuda/device/*.cu src/cuda/device/*.cuh src/cuda/*.h src/cuda/device/nvrtc/*.h) \
-            src/base/arith.h src/quant/acts.h
+            src/base/arith.h src/quant/acts.h src/quant/type_ids.h
 CUBINS   := $(patsubst %,$(CUDA_DIR)/pantheon-%.cubin,$(CUDA_SM))
 PTX      := $(patsubst %,$(CUDA_DIR)/pantheon-%.ptx,$(PTX_SM))
 CUDA_HAVE := $(filter $(wildcard $(CUDA_DIR)/*.cubin),$(CUBINS))

@@ -19,6 +19,11 @@ class backend
     /* False where a GPU would refuse the launch. */
     virtual bool launch(const char *kernel, const void *args, const unsigned grid[3],
                         const unsigned block[3], size_t smem) = 0;
+    /* Warp instructions so far; 0 where nobody counts them. */
+    virtual unsigned long long executed() const
+    {
+        return 0;
+    }
     /* Where the running thread is, for a fault. */
     virtual std::string where() const = 0;
     /* Device memory that kernels may reach, from now on and no longer. */

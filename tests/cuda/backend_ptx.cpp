@@ -47,6 +47,14 @@ class ptx : public backend
         ptx_launch(&module_.kernels.at(kernel), grid, block, smem, args);
         return true; /* what a GPU refuses, the shim's backends have refused before */
     }
+    unsigned long long executed() const override
+    {
+        unsigned long long all = 0;
+        for (const auto &k : module_.kernels)
+            for (const ptx_instruction &i : k.second.code)
+                all += i.count;
+        return all;
+    }
     std::string where() const override
     {
         return name_;

@@ -65,6 +65,11 @@ int arch(void)
     return running->arch();
 }
 
+unsigned long long executed(void)
+{
+    return running->executed();
+}
+
 bool has(const char *kernel)
 {
     return running->args_bytes(kernel) > 0;

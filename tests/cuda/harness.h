@@ -57,6 +57,8 @@ struct registration {
 const pn_kernels &scalar(void);
 /* 370 ... of the running backend. */
 int arch(void);
+/* Warp instructions that the running backend has executed so far; 0: it does not count them. */
+unsigned long long executed(void);
 /* Whether the running backend's device code has this kernel. */
 bool has(const char *kernel);
 

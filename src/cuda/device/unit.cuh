@@ -179,22 +179,22 @@ template <class W> PN_FN void pn_open_codes(const pn_raw<W> &r, uint32_t q[16])
 #pragma unroll
         for (int i = 0; i < 8; i++)
             pn_look_up_8(t, x[i], q[i], q[8 + i]);
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        uint32_t c;
-        if (W::pieces == 1)
-            c = pn_code2(x[i % 4], i / 4);
-        else if (W::pieces == 4)
-            c = x[i];
-        else
-            c = (i < 8 ? x[i % 8] : x[i % 8] >> 4) & 0x0f0f0f0fu;
-        if (W::pieces == 3)
-            c |= pn_code2(x[8 + i % 4], i / 4) << 4;
-        if (W::high_bytes)
-            c |= pn_high_bit(r.high, i, W::type == PN_TYPE_Q3_K ? 2 : 4);
-        q[i] = W::offset ? pn_lower(c, W::offset) : c;
+        for (int i = 0; i < 16; i++) {
+            uint32_t c;
+            if (W::pieces == 1)
+                c = pn_code2(x[i % 4], i / 4);
+            else if (W::pieces == 4)
+                c = x[i];
+            else
+                c = (i < 8 ? x[i % 8] : x[i % 8] >> 4) & 0x0f0f0f0fu;
+            if (W::pieces == 3)
+                c |= pn_code2(x[8 + i % 4], i / 4) << 4;
+            if (W::high_bytes)
+                c |= pn_high_bit(r.high, i, W::type == PN_TYPE_Q3_K ? 2 : 4);
+            q[i] = W::offset ? pn_lower(c, W::offset) : c;
+        }
     }
 }
 
