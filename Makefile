@@ -126,7 +126,7 @@ CUDA_HAVE := $(filter $(wildcard $(CUDA_DIR)/*.cubin),$(CUBINS))
 $(CUDA_DIR)/fetched: scripts/cuda.py
 	$(call say,WHEEL,$@)
 	@mkdir -p $(@D)
-	@scripts/cuda.py fetch $(@D) && touch $@
+	@scripts/setup cuda && scripts/cuda.py fetch $(@D) && touch $@
 $(CUBINS): $(CUDA_DIR)/pantheon-%.cubin: $(DEVICE) $(CUDA_DIR)/fetched
 	$(call say,NVRTC,$@)
 	$(Q)scripts/cuda.py cubin $* $@ $(@D) src/cuda/device/pantheon.cu

@@ -11,6 +11,7 @@ work=$(mktemp -d "$folder/pantheon-cuda-XXXXXX") || exit 2
 trap 'rm -rf "$work"' EXIT
 table=$work/table
 failed=0
+[ -x "$program" ] || { echo "$program is missing: make cuda builds it" >&2; exit 2; }
 
 stage() { # name, command...: its last line into the table
     name=$1

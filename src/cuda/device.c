@@ -106,7 +106,7 @@ static pn_status choose_cubin(const fc_device *dev, const fc_device_options *opt
     const fc_cubin *const all = opts->cubins ? opts->cubins : fc_cubins(&n);
     if (!n)
         return pn_fail(err, PN_ERR_UNSUPPORTED,
-                       "cuda: this build holds no code for GPUs: run make cuda, then build again");
+                       "cuda: this build holds no code for GPUs: build it by make cuda");
     *out = fc_cubin_for(all, n, info->sm);
     if (*out)
         return PN_OK;
