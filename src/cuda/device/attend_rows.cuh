@@ -96,12 +96,12 @@ PN_FN void pn_attend_rows(const pn_attend_args *a, pn_attend_smem<KV, R> *s,
     pn_attend_finish<R>(a, &s->rows, run, tile.n_row);
 }
 
-#define PN_ATTEND_ROWS_OF(name, kv)                                                           \
-    PN_KERNEL(__launch_bounds__(PN_ATTEND_THREADS) pn_k_attend_rows_##name)(pn_attend_args a) \
-    {                                                                                         \
-        __shared__ __align__(16) pn_attend_smem<kv, PN_ATTEND_ROWS_MANY> s;                   \
-        __shared__ pn_attend_running<PN_ATTEND_ROWS_MANY> run;                                \
-        pn_attend_rows<kv, PN_ATTEND_ROWS_MANY>(&a, &s, &run);                                \
+#define PN_ATTEND_ROWS_OF(name, kv)                                                              \
+    PN_KERNEL(__launch_bounds__(PN_ATTEND_THREADS, 2) pn_k_attend_rows_##name)(pn_attend_args a) \
+    {                                                                                            \
+        __shared__ __align__(16) pn_attend_smem<kv, PN_ATTEND_ROWS_MANY> s;                      \
+        __shared__ pn_attend_running<PN_ATTEND_ROWS_MANY> run;                                   \
+        pn_attend_rows<kv, PN_ATTEND_ROWS_MANY>(&a, &s, &run);                                   \
     }
 PN_ATTEND_ROWS_OF(f16, PN_CUDA_KV_F16)
 PN_ATTEND_ROWS_OF(f32, PN_CUDA_KV_F32)
