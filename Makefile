@@ -267,7 +267,7 @@ CUDA_RUN := $(patsubst $(O)/tests/%,run-%,$(CUDA_TEST) $(CUDA_HOST_TEST))
 # The PTX, too, where its compilers have been fetched.
 $(CUDA_RUN): run-%: $(O)/tests/% $(SHIM) $(FAKECUDA) $(if $(wildcard $(CUDA_DIR)/fetched),$(PTX))
 	$(call run_test,$<,tests/$*)
-test-cuda: $(CUDA_RUN)
+test-cuda: $(CUDA_RUN) $(if $(wildcard $(CUDA_DIR)/fetched),cuda-ptx)
 	@tests/cuda/all_tested.sh $(O)/tests/cuda
 
 # Programs from outside, by pytest in a venv of its own. ARGS='-k name' chooses.
