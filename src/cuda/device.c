@@ -241,31 +241,10 @@ void fc_stream_free(fc_stream *s)
     pn_free(s);
 }
 
-fc_device *fc_stream_device(const fc_stream *s)
-{
-    return s->dev;
-}
-
 pn_status fc_stream_sync(fc_stream *s, pn_err *err)
 {
     FC_TRY(s->dev, err, cuStreamSynchronize(s->stream), "the work of a stream");
     return PN_OK;
-}
-
-/* A query's result: not ready is no error. */
-static pn_status is_done(fc_device *dev, CUresult r, bool *done, const char *what, pn_err *err)
-{
-    if (r && r != FC_CUDA_NOT_READY)
-        return fc_fail(dev, r, err, "%s", what);
-    *done = r == 0;
-    return PN_OK;
-}
-
-pn_status fc_stream_is_done(fc_stream *s, bool *done, pn_err *err)
-{
-    PN_TRY(fc_enter(s->dev, err));
-    return is_done(s->dev, s->dev->drv->cuStreamQuery(s->stream), done, "the work of a stream",
-                   err);
 }
 
 pn_status fc_event_new(fc_event **out, fc_device *dev, bool timed, pn_err *err)
@@ -313,13 +292,6 @@ pn_status fc_event_sync(const fc_event *e, pn_err *err)
 {
     FC_TRY(e->dev, err, cuEventSynchronize(e->event), "the work before an event");
     return PN_OK;
-}
-
-pn_status fc_event_is_done(const fc_event *e, bool *done, pn_err *err)
-{
-    PN_TRY(fc_enter(e->dev, err));
-    return is_done(e->dev, e->dev->drv->cuEventQuery(e->event), done, "the work before an event",
-                   err);
 }
 
 pn_status fc_event_ms(const fc_event *from, const fc_event *to, float *ms, pn_err *err)

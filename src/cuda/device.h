@@ -78,11 +78,8 @@ void fc_pinned_free(fc_device *dev, void *p);
 pn_status fc_stream_new(fc_stream **out, fc_device *dev, pn_err *err);
 /* Waits for its work. Takes NULL. */
 void fc_stream_free(fc_stream *s);
-fc_device *fc_stream_device(const fc_stream *s);
 /* Waits until the stream is empty. */
 pn_status fc_stream_sync(fc_stream *s, pn_err *err);
-/* *done: whether it is empty; does not wait. */
-pn_status fc_stream_is_done(fc_stream *s, bool *done, pn_err *err);
 
 /* timed: fc_event_ms works on it; others cost less. */
 pn_status fc_event_new(fc_event **out, fc_device *dev, bool timed, pn_err *err);
@@ -93,7 +90,6 @@ pn_status fc_event_record(fc_event *e, fc_stream *s, pn_err *err);
 pn_status fc_stream_wait(fc_stream *s, const fc_event *e, pn_err *err);
 /* The host waits for the event's latest record. */
 pn_status fc_event_sync(const fc_event *e, pn_err *err);
-pn_status fc_event_is_done(const fc_event *e, bool *done, pn_err *err);
 /* Milliseconds between two timed events that have happened. */
 pn_status fc_event_ms(const fc_event *from, const fc_event *to, float *ms, pn_err *err);
 

@@ -78,13 +78,11 @@ enum {
     X(1, cuStreamCreate, cuStreamCreate, (CUstream * s, unsigned flags))                           \
     X(1, cuStreamDestroy, cuStreamDestroy_v2, (CUstream s))                                        \
     X(1, cuStreamSynchronize, cuStreamSynchronize, (CUstream s))                                   \
-    X(1, cuStreamQuery, cuStreamQuery, (CUstream s))                                               \
     X(1, cuStreamWaitEvent, cuStreamWaitEvent, (CUstream s, CUevent e, unsigned flags))            \
     X(1, cuEventCreate, cuEventCreate, (CUevent * e, unsigned flags))                              \
     X(1, cuEventDestroy, cuEventDestroy_v2, (CUevent e))                                           \
     X(1, cuEventRecord, cuEventRecord, (CUevent e, CUstream s))                                    \
     X(1, cuEventSynchronize, cuEventSynchronize, (CUevent e))                                      \
-    X(1, cuEventQuery, cuEventQuery, (CUevent e))                                                  \
     X(1, cuEventElapsedTime, cuEventElapsedTime, (float *ms, CUevent from, CUevent to))            \
     X(1, cuLaunchKernel, cuLaunchKernel,                                                           \
       (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \

@@ -205,50 +205,14 @@ static void put_row_f(const dest *d, const uint8_t *src, size_t row, size_t n)
 
 static void put_row(const dest *d, const uint8_t *src, size_t row, size_t n)
 {
-    switch (d->type) {
-    case PN_TYPE_Q2_K:
-        put_row_k(d, pn_unpack_q2_k, src, row, n);
-        break;
-    case PN_TYPE_Q3_K:
-        put_row_k(d, pn_unpack_q3_k, src, row, n);
-        break;
-    case PN_TYPE_Q4_K:
-        put_row_k(d, pn_unpack_q4_k, src, row, n);
-        break;
-    case PN_TYPE_Q5_K:
-        put_row_k(d, pn_unpack_q5_k, src, row, n);
-        break;
-    case PN_TYPE_Q6_K:
-        put_row_k(d, pn_unpack_q6_k, src, row, n);
-        break;
-    case PN_TYPE_IQ4_XS:
-        put_row_k(d, pn_unpack_iq4_xs, src, row, n);
-        break;
-    case PN_TYPE_Q8_0:
-        put_row_b(d, pn_unpack_q8_0, src, row, n);
-        break;
-    case PN_TYPE_Q4_0:
-        put_row_b(d, pn_unpack_q4_0, src, row, n);
-        break;
-    case PN_TYPE_Q4_1:
-        put_row_b(d, pn_unpack_q4_1, src, row, n);
-        break;
-    case PN_TYPE_Q5_0:
-        put_row_b(d, pn_unpack_q5_0, src, row, n);
-        break;
-    case PN_TYPE_Q5_1:
-        put_row_b(d, pn_unpack_q5_1, src, row, n);
-        break;
-    case PN_TYPE_IQ4_NL:
-        put_row_b(d, pn_unpack_iq4_nl, src, row, n);
-        break;
-    case PN_TYPE_MXFP4:
-        put_row_b(d, pn_unpack_mxfp4, src, row, n);
-        break;
-    default:
+    pn_unpack_k_fn *const k = pn_unpack_k_of(d->type);
+    pn_unpack_b_fn *const b = pn_unpack_b_of(d->type);
+    if (k)
+        put_row_k(d, k, src, row, n);
+    else if (b)
+        put_row_b(d, b, src, row, n);
+    else
         put_row_f(d, src, row, n);
-        break;
-    }
 }
 
 void fc_repack_weight(const pn_qweight *w, size_t i_mat, size_t row0, size_t row1, void *dst)

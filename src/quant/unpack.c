@@ -219,3 +219,24 @@ void pn_unpack_iq4_xs(const void *block, pn_unpacked_k *u)
         look_up(u->q + 32 * g, pn_iq4_values);
     }
 }
+
+pn_unpack_k_fn *pn_unpack_k_of(pn_type type)
+{
+    static pn_unpack_k_fn *const of[PN_TYPE_COUNT] = {
+        [PN_TYPE_Q2_K] = pn_unpack_q2_k, [PN_TYPE_Q3_K] = pn_unpack_q3_k,
+        [PN_TYPE_Q4_K] = pn_unpack_q4_k, [PN_TYPE_Q5_K] = pn_unpack_q5_k,
+        [PN_TYPE_Q6_K] = pn_unpack_q6_k, [PN_TYPE_IQ4_XS] = pn_unpack_iq4_xs,
+    };
+    return of[type];
+}
+
+pn_unpack_b_fn *pn_unpack_b_of(pn_type type)
+{
+    static pn_unpack_b_fn *const of[PN_TYPE_COUNT] = {
+        [PN_TYPE_Q8_0] = pn_unpack_q8_0,   [PN_TYPE_Q4_0] = pn_unpack_q4_0,
+        [PN_TYPE_Q4_1] = pn_unpack_q4_1,   [PN_TYPE_Q5_0] = pn_unpack_q5_0,
+        [PN_TYPE_Q5_1] = pn_unpack_q5_1,   [PN_TYPE_IQ4_NL] = pn_unpack_iq4_nl,
+        [PN_TYPE_MXFP4] = pn_unpack_mxfp4,
+    };
+    return of[type];
+}

@@ -32,4 +32,8 @@ pn_unpack_k_fn pn_unpack_q2_k, pn_unpack_q3_k, pn_unpack_q4_k, pn_unpack_q5_k, p
 pn_unpack_b_fn pn_unpack_q8_0, pn_unpack_q4_0, pn_unpack_q4_1, pn_unpack_q5_0, pn_unpack_q5_1,
     pn_unpack_iq4_nl, pn_unpack_mxfp4;
 
+/* The unpacker of a type; NULL where it is of the other family or of none. */
+pn_unpack_k_fn *pn_unpack_k_of(pn_type type);
+pn_unpack_b_fn *pn_unpack_b_of(pn_type type);
+
 #endif

@@ -108,8 +108,6 @@ pn_span pn_http_body(const pn_http_call *call);     /* {NULL, 0} if none or take
 /* Moves the body into *body, which is empty and the caller's: for work on another thread, during
  * which the call may go. False: memory is short. */
 bool pn_http_take_body(pn_http_call *call, pn_buf *body);
-void pn_http_set_ctx(pn_http_call *call, void *ctx);
-void *pn_http_ctx(const pn_http_call *call);
 
 /* --- an answer: the call is over after reply, end and abort ----------------------------------- */
 

@@ -164,16 +164,6 @@ bool pn_http_take_body(pn_http_call *call, pn_buf *body)
     return true;
 }
 
-void pn_http_set_ctx(pn_http_call *call, void *ctx)
-{
-    call->ctx = ctx;
-}
-
-void *pn_http_ctx(const pn_http_call *call)
-{
-    return call->ctx;
-}
-
 /* --- an answer -------------------------------------------------------------------------------- */
 
 void pn_http_set_header(pn_http_call *call, const char *name, const char *value)

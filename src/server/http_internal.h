@@ -115,7 +115,6 @@ struct pn_http_call {
     pn_conn *conn;
     struct evhttp_request *req;
     bool has_begun, is_taken;
-    void *ctx;
     pn_http_fn *on_gone, *on_drained;
     void *gone_ctx, *drained_ctx;
     size_t drained_below;

@@ -112,8 +112,6 @@ void fake_push(fake_stream *s, fake_op op);
 /* Runs operations of any stream that may go on, in random order, until stop(); ends the program
  * when streams wait for each other. Those of lost devices do nothing. */
 void fake_run_until(const std::function<bool(void)> &stop);
-/* A few operations at most, as time that passes. */
-void fake_run_some(void);
 bool fake_device_is_idle(int device);
 /* Whether a copy that has not run yet touches these bytes of the host. */
 bool fake_is_pending(const void *p, size_t bytes);

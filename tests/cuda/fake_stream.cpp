@@ -67,13 +67,6 @@ void fake_run_until(const std::function<bool(void)> &stop)
     fake_memory_open(-1, -1);
 }
 
-void fake_run_some(void)
-{
-    for (unsigned n = 1 + rng() % 3; n > 0 && run_one(); n--)
-        ;
-    fake_memory_open(-1, -1);
-}
-
 bool fake_device_is_idle(int device)
 {
     for (const fake_stream *s : streams)

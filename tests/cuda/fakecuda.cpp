@@ -19,13 +19,18 @@ std::vector<bool> lost;
 std::recursive_mutex fake_lock;
 thread_local int fake_current = -1;
 
+static void say(const char *fmt, va_list ap)
+{
+    fprintf(stderr, "fakecuda: ");
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+}
+
 void fake_die(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "fakecuda: ");
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "\n");
+    say(fmt, ap);
     va_end(ap);
     abort();
 }
@@ -36,9 +41,7 @@ void fake_trace(const char *fmt, ...)
         return;
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "fakecuda: ");
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "\n");
+    say(fmt, ap);
     va_end(ap);
 }
 

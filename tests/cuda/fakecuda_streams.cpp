@@ -117,14 +117,6 @@ CUresult cuStreamSynchronize(CUstream stream)
     return 0;
 }
 
-CUresult cuStreamQuery(CUstream stream)
-{
-    fake_stream *const s = fake_of(stream);
-    ENTER(s->device, PLAIN);
-    fake_run_some();
-    return s->queue.empty() ? 0 : FC_CUDA_NOT_READY;
-}
-
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned)
 {
     fake_stream *const s = fake_of(stream);
@@ -191,14 +183,6 @@ CUresult cuEventSynchronize(CUevent event)
     const int64_t n = e->recorded;
     fake_run_until([e, n] { return e->done >= n; });
     return 0;
-}
-
-CUresult cuEventQuery(CUevent event)
-{
-    fake_event *const e = (fake_event *)event;
-    ENTER(e->device, PLAIN);
-    fake_run_some();
-    return e->done >= e->recorded ? 0 : FC_CUDA_NOT_READY;
 }
 
 /* The time of the stand-in: a microsecond an operation. */

@@ -113,6 +113,31 @@ static inline void same_floats(const char *what, const float *got, const float *
     same(what, g.data(), w.data(), n);
 }
 
+/* The kernel that pn_matmul_dims chooses against the specification, n_tok columns, with a residual
+ * or without. */
+static inline void check_product(const weights &w, const acts &x, uint32_t n_tok, bool has_residual,
+                                 int n_sm)
+{
+    const size_t n_row = w.w.n_row, stride = n_row + 3;
+    array<float> y(n_tok * stride), res(n_tok * n_row);
+    fill_normal(res, 1.0f);
+    std::vector<float> want(y.begin(), y.end()), want_res(res.begin(), res.end());
+    for (size_t c = 0; c < n_tok; c++) {
+        float *const yc = want.data() + c * stride;
+        scalar_product(w, 0, x.col(w.d.type, c), yc);
+        if (has_residual)
+            scalar().add(want_res.data() + c * n_row, yc, n_row);
+    }
+    pn_matmul_args a = {};
+    a.mat[0] = { w.d, y, has_residual ? (float *)res : nullptr, (uint32_t)stride, 0 };
+    a.x = x.d;
+    a.n_mat = 1;
+    a.n_tok = n_tok;
+    launch(a, pn_matmul_dims(&a, n_sm));
+    same_floats("y", y, want.data(), want.size());
+    same_floats("residual", res, want_res.data(), want_res.size());
+}
+
 static inline const char *type_name(uint32_t type)
 {
     return pn_tensor_type_get(type)->name;

@@ -5,7 +5,6 @@
 
 #include "support/check.h"
 #include "support/gpu_run.h"
-#include "support/small_model.h"
 #include "support/tmpdir.h"
 
 #include <stdio.h>
@@ -25,9 +24,7 @@ static int setup(void **state)
 {
     if (pn_tmpdir_setup(state) != 0)
         return -1;
-    const small_shape shape = small_base();
-    small_write(pn_tmpdir_path("small.gguf"), &shape);
-    gpu_model_open(&small, pn_tmpdir_path("small.gguf"), N);
+    gpu_small_open(&small, N, 0);
     gpu_mixed_write(pn_tmpdir_path("k.gguf"), "q4_k", gpu_k_types);
     gpu_model_open(&mixed_k, pn_tmpdir_path("k.gguf"), N);
     gpu_mixed_write(pn_tmpdir_path("b.gguf"), "q8_0", gpu_b_types);

@@ -6,7 +6,6 @@
 #include "sampling/sampler.h"
 #include "support/check.h"
 #include "support/gpu_run.h"
-#include "support/small_model.h"
 #include "support/tmpdir.h"
 
 #include <stdio.h>
@@ -25,9 +24,7 @@ static int setup(void **state)
 {
     if (pn_tmpdir_setup(state) != 0)
         return -1;
-    const small_shape shape = small_base();
-    small_write(pn_tmpdir_path("small.gguf"), &shape);
-    gpu_model_open(&small, pn_tmpdir_path("small.gguf"), N);
+    gpu_small_open(&small, N, 0);
     return 0;
 }
 

@@ -4,7 +4,6 @@
 
 #include "support/check.h"
 #include "support/gpu_run.h"
-#include "support/small_model.h"
 #include "support/tmpdir.h"
 
 #include <math.h>
@@ -23,10 +22,7 @@ static int setup(void **state)
 {
     if (pn_tmpdir_setup(state) != 0)
         return -1;
-    small_shape shape = small_base();
-    shape.n_ctx = 4 * PN_KV_CHUNK;
-    small_write(pn_tmpdir_path("small.gguf"), &shape);
-    gpu_model_open(&small, pn_tmpdir_path("small.gguf"), N);
+    gpu_small_open(&small, N, 4 * PN_KV_CHUNK);
     return 0;
 }
 

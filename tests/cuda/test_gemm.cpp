@@ -1,28 +1,6 @@
 /* Matrix times many vectors, by tiles. */
 #include "cuda/matmul_data.h"
 
-static void check(const weights &w, const acts &x, uint32_t n_tok, bool has_residual)
-{
-    const size_t n_row = w.w.n_row, stride = n_row + 3;
-    array<float> y(n_tok * stride), res(n_tok * n_row);
-    fill_normal(res, 1.0f);
-    std::vector<float> want(y.begin(), y.end()), want_res(res.begin(), res.end());
-    for (size_t c = 0; c < n_tok; c++) {
-        float *const yc = want.data() + c * stride;
-        scalar_product(w, 0, x.col(w.d.type, c), yc);
-        if (has_residual)
-            scalar().add(want_res.data() + c * n_row, yc, n_row);
-    }
-    pn_matmul_args a = {};
-    a.mat[0] = { w.d, y, has_residual ? (float *)res : nullptr, (uint32_t)stride, 0 };
-    a.x = x.d;
-    a.n_mat = 1;
-    a.n_tok = n_tok;
-    launch(a, pn_matmul_dims(&a, 4));
-    same_floats("y", y, want.data(), want.size());
-    same_floats("residual", res, want_res.data(), want_res.size());
-}
-
 static bool is_float(uint32_t type)
 {
     return pn_type_get(type)->act == PN_ACT_F32;
@@ -35,11 +13,12 @@ TEST(gemm_types, "every type, ragged rows and columns: the specification's bits"
         const size_t n_short = is_float(type) ? 31 : pn_type_get(type)->unit;
         for (const uint32_t n_tok : { 9u, 67u }) {
             test_case("%s, n %zu, %u columns", type_name(type), n_long, n_tok);
-            check(weights(type, n_long, 70, 1, W_TYPICAL), acts(n_long, n_tok, X_NORMAL), n_tok,
-                  n_tok == 9);
+            check_product(weights(type, n_long, 70, 1, W_TYPICAL), acts(n_long, n_tok, X_NORMAL),
+                          n_tok, n_tok == 9, 4);
         }
         test_case("%s, n %zu", type_name(type), n_short);
-        check(weights(type, n_short, 3, 1, W_TYPICAL), acts(n_short, 10, X_NORMAL), 10, false);
+        check_product(weights(type, n_short, 3, 1, W_TYPICAL), acts(n_short, 10, X_NORMAL), 10,
+                      false, 4);
     }
 }
 
@@ -54,7 +33,7 @@ TEST(gemm_families, "no weight and no activation breaks the integer sums")
             for (size_t i = 0; i < n_tok; i++)
                 make_floats(&t, (x_family)(i % X_FAMILY_COUNT), x.f32 + i * n, n);
             x.quantize();
-            check(weights(type, n, 64, 1, (w_family)wf), x, n_tok, false);
+            check_product(weights(type, n, 64, 1, (w_family)wf), x, n_tok, false, 4);
         }
 }
 

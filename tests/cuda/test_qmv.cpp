@@ -17,30 +17,6 @@ static std::vector<size_t> lengths(uint32_t type)
     }
 }
 
-/* The kernel that pn_matmul_dims chooses against the specification, n_tok columns, with a residual
- * or without. */
-static void check(const weights &w, const acts &x, uint32_t n_tok, bool has_residual, int n_sm)
-{
-    const size_t n_row = w.w.n_row, stride = n_row + 3;
-    array<float> y(n_tok * stride), res(n_tok * n_row);
-    fill_normal(res, 1.0f);
-    std::vector<float> want(y.begin(), y.end()), want_res(res.begin(), res.end());
-    for (size_t c = 0; c < n_tok; c++) {
-        float *const yc = want.data() + c * stride;
-        scalar_product(w, 0, x.col(w.d.type, c), yc);
-        if (has_residual)
-            scalar().add(want_res.data() + c * n_row, yc, n_row);
-    }
-    pn_matmul_args a = {};
-    a.mat[0] = { w.d, y, has_residual ? (float *)res : nullptr, (uint32_t)stride, 0 };
-    a.x = x.d;
-    a.n_mat = 1;
-    a.n_tok = n_tok;
-    launch(a, pn_matmul_dims(&a, n_sm));
-    same_floats("y", y, want.data(), want.size());
-    same_floats("residual", res, want_res.data(), want_res.size());
-}
-
 TEST(qmv_types, "every type and row length, one vector: the specification's bits")
 {
     for (const uint32_t type : all_types)
@@ -50,7 +26,7 @@ TEST(qmv_types, "every type and row length, one vector: the specification's bits
                 const acts x(n, 1, X_NORMAL);
                 for (const int n_sm : { 1, 4 }) {
                     test_case("%s, n %zu, %zu rows, %d sm", type_name(type), n, n_row, n_sm);
-                    check(w, x, 1, n_sm == 1, n_sm);
+                    check_product(w, x, 1, n_sm == 1, n_sm);
                 }
             }
 }
@@ -67,7 +43,7 @@ TEST(qmv_families, "no weight and no activation breaks the integer sums")
                 x.quantize();
                 test_case("%s, %s weights, %s", type_name(type), w_family_names[wf],
                           x_family_names[xf]);
-                check(w, x, 1, false, 4);
+                check_product(w, x, 1, false, 4);
             }
 }
 
@@ -79,7 +55,7 @@ TEST(qmv_nx, "every type and row length, 2 to 8 vectors: the specification's bit
                 test_case("%s, n %zu, %u columns", type_name(type), n, n_tok);
                 const weights w(type, n, 37, 1, W_TYPICAL);
                 const acts x(n, n_tok, X_NORMAL);
-                check(w, x, n_tok, n_tok == 5, n_tok == 8 ? 1 : 4);
+                check_product(w, x, n_tok, n_tok == 5, n_tok == 8 ? 1 : 4);
             }
 }
 

@@ -31,18 +31,6 @@ typedef struct shape {
     bool is_gemm;
 } shape;
 
-static pn_unpack_k_fn *const unpack_k[PN_TYPE_COUNT] = {
-    [PN_TYPE_Q2_K] = pn_unpack_q2_k, [PN_TYPE_Q3_K] = pn_unpack_q3_k,
-    [PN_TYPE_Q4_K] = pn_unpack_q4_k, [PN_TYPE_Q5_K] = pn_unpack_q5_k,
-    [PN_TYPE_Q6_K] = pn_unpack_q6_k, [PN_TYPE_IQ4_XS] = pn_unpack_iq4_xs,
-};
-static pn_unpack_b_fn *const unpack_b[PN_TYPE_COUNT] = {
-    [PN_TYPE_Q8_0] = pn_unpack_q8_0,   [PN_TYPE_Q4_0] = pn_unpack_q4_0,
-    [PN_TYPE_Q4_1] = pn_unpack_q4_1,   [PN_TYPE_Q5_0] = pn_unpack_q5_0,
-    [PN_TYPE_Q5_1] = pn_unpack_q5_1,   [PN_TYPE_IQ4_NL] = pn_unpack_iq4_nl,
-    [PN_TYPE_MXFP4] = pn_unpack_mxfp4,
-};
-
 /* --- the outside reference -------------------------------------------------------------------- */
 
 /* The sum over one block in double, and the sum of the magnitudes of all that enters it. */
@@ -78,11 +66,11 @@ static exact exact_dot(const shape *s, const uint8_t *row, const void *x)
         const uint8_t *const block = row + ib * info->block_bytes;
         if (s->act == PN_ACT_Q8K) {
             pn_unpacked_k u;
-            unpack_k[s->type](block, &u);
+            pn_unpack_k_of(s->type)(block, &u);
             exact_k(&e, &u, (const pn_q8k *)x + ib);
         } else if (s->act == PN_ACT_Q8S) {
             pn_unpacked_b u;
-            unpack_b[s->type](block, &u);
+            pn_unpack_b_of(s->type)(block, &u);
             exact_b(&e, &u, (const pn_q8s *)x + ib / PN_Q8B_GROUP, ib % PN_Q8B_GROUP);
         } else {
             float w;

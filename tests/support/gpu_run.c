@@ -1,6 +1,8 @@
 #include "support/gpu_run.h"
 
 #include "support/check.h"
+#include "support/small_model.h"
+#include "support/tmpdir.h"
 
 #include "cuda/fakecuda.h"
 #include "kernels/kernels.h"
@@ -95,6 +97,15 @@ void gpu_model_close(gpu_model *m)
     free(m->ids);
     pn_model_free(m->model);
     *m = (gpu_model){ 0 };
+}
+
+void gpu_small_open(gpu_model *m, int n, int n_ctx)
+{
+    small_shape shape = small_base();
+    if (n_ctx)
+        shape.n_ctx = n_ctx;
+    small_write(pn_tmpdir_path("small.gguf"), &shape);
+    gpu_model_open(m, pn_tmpdir_path("small.gguf"), n);
 }
 
 const float *gpu_want(gpu_model *m, pn_kv_type kv_type, int i)

@@ -17,6 +17,8 @@ typedef struct gpu_model {
 
 void gpu_model_open(gpu_model *m, const char *file, int n);
 void gpu_model_close(gpu_model *m);
+/* The small float model (support/small_model.h), written to the test's folder. n_ctx 0: its own. */
+void gpu_small_open(gpu_model *m, int n, int n_ctx);
 /* The CPU's logits of position i. */
 const float *gpu_want(gpu_model *m, pn_kv_type kv_type, int i);
 

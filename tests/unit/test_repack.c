@@ -17,18 +17,6 @@ enum {
     ROW_LAST = N_ROW - 1
 };
 
-static pn_unpack_k_fn *const unpack_k[PN_TYPE_COUNT] = {
-    [PN_TYPE_Q2_K] = pn_unpack_q2_k, [PN_TYPE_Q3_K] = pn_unpack_q3_k,
-    [PN_TYPE_Q4_K] = pn_unpack_q4_k, [PN_TYPE_Q5_K] = pn_unpack_q5_k,
-    [PN_TYPE_Q6_K] = pn_unpack_q6_k, [PN_TYPE_IQ4_XS] = pn_unpack_iq4_xs,
-};
-static pn_unpack_b_fn *const unpack_b[PN_TYPE_COUNT] = {
-    [PN_TYPE_Q8_0] = pn_unpack_q8_0,   [PN_TYPE_Q4_0] = pn_unpack_q4_0,
-    [PN_TYPE_Q4_1] = pn_unpack_q4_1,   [PN_TYPE_Q5_0] = pn_unpack_q5_0,
-    [PN_TYPE_Q5_1] = pn_unpack_q5_1,   [PN_TYPE_IQ4_NL] = pn_unpack_iq4_nl,
-    [PN_TYPE_MXFP4] = pn_unpack_mxfp4,
-};
-
 typedef struct image {
     pn_type type;
     pn_unit_layout l;
@@ -159,13 +147,13 @@ static void check_row(const image *im, const pn_qweight *w, size_t i_mat, size_t
         return;
     }
     for (size_t ib = 0; ib < w->n / t->block_n; ib++, file += t->block_bytes) {
-        if (unpack_k[w->type]) {
+        if (pn_unpack_k_of(w->type)) {
             pn_unpacked_k k;
-            unpack_k[w->type](file, &k);
+            pn_unpack_k_of(w->type)(file, &k);
             check_superblock(im, row, ib, &k);
         } else {
             pn_unpacked_b b;
-            unpack_b[w->type](file, &b);
+            pn_unpack_b_of(w->type)(file, &b);
             check_block(im, row, ib, &b);
         }
     }

@@ -18,15 +18,7 @@ PN_KERNEL(pn_k_gemm)(pn_matmul_args a)
     pn_results<N> acc;
     pn_tile_product<N>(m.w, 0, row0, a.x, t, acc);
     const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
-    const pn_spot s = pn_spot_of<N>();
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-        for (int j = 0; j < 2 * N; j++) {
-            const uint32_t row = row0 + pn_spot_row(s, i), col = col0 + pn_spot_col(s, j);
-            if (row < m.w.n_row && col < a.n_tok)
-                pn_put(out, row, col, acc.v[i][j]);
-        }
+    pn_put_tile<N>(out, row0, m.w.n_row, col0, a.n_tok, acc);
 }
 
 #endif

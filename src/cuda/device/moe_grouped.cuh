@@ -69,7 +69,7 @@ PN_FN void pn_set_cols(const pn_moe_route &r, const pn_moe_tile &m, bool x_is_sl
 PN_KERNEL(pn_k_moe_up_grouped)(pn_moe_up_args a)
 {
     __shared__ __align__(16) pn_tile<PN_MOE_N> t;
-    __shared__ float held[4][2 * PN_MOE_N][128]; /* the gate's results, then h */
+    __shared__ float held[4][2 * PN_MOE_N][128]; /* the gate's results */
     const pn_moe_tile m = pn_find_tile(a.route, a.gate.w);
     const pn_dmat gate = m.is_shexp ? a.gate_shexp : a.gate;
     const pn_dmat up = m.is_shexp ? a.up_shexp : a.up;
@@ -77,29 +77,24 @@ PN_KERNEL(pn_k_moe_up_grouped)(pn_moe_up_args a)
     if (!m.is_there || !gate.w || m.i_mat < 0 || row0 >= gate.n_row)
         return;
     pn_set_cols(a.route, m, false, t.col);
+    pn_results<PN_MOE_N> acc;
 #pragma unroll 1
     for (int k = 0; k < 2; k++) {
         const pn_dmat w = k ? up : gate;
-        pn_results<PN_MOE_N> acc;
         pn_tile_product<PN_MOE_N>(w, (uint32_t)m.i_mat, row0, a.x, t, acc);
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
             for (int j = 0; j < 2 * PN_MOE_N; j++) {
                 float &r = held[i][j][threadIdx.x];
-                r = k ? pn_silu(r) * acc.v[i][j] : acc.v[i][j];
+                if (k)
+                    acc.v[i][j] = pn_silu(r) * acc.v[i][j];
+                else
+                    r = acc.v[i][j];
             }
     }
     const pn_out out = { m.is_shexp ? a.h_shexp : a.h, 0, gate.n_row, 0, 0 };
-    const pn_spot s = pn_spot_of<PN_MOE_N>();
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-        for (int j = 0; j < 2 * PN_MOE_N; j++) {
-            const uint32_t row = row0 + pn_spot_row(s, i), col = m.first + pn_spot_col(s, j);
-            if (row < gate.n_row && col < m.end)
-                pn_put(out, row, col, held[i][j][threadIdx.x]);
-        }
+    pn_put_tile<PN_MOE_N>(out, row0, gate.n_row, m.first, m.end, acc);
 }
 
 PN_KERNEL(pn_k_moe_product_grouped)(pn_moe_product_args a)
@@ -114,15 +109,7 @@ PN_KERNEL(pn_k_moe_product_grouped)(pn_moe_product_args a)
     pn_results<PN_MOE_N> acc;
     pn_tile_product<PN_MOE_N>(w, (uint32_t)m.i_mat, row0, m.is_shexp ? a.x_shexp : a.x, t, acc);
     const pn_out out = { m.is_shexp ? a.y_shexp : a.y, 0, w.n_row, 0, 0 };
-    const pn_spot s = pn_spot_of<PN_MOE_N>();
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-        for (int j = 0; j < 2 * PN_MOE_N; j++) {
-            const uint32_t row = row0 + pn_spot_row(s, i), col = m.first + pn_spot_col(s, j);
-            if (row < w.n_row && col < m.end)
-                pn_put(out, row, col, acc.v[i][j]);
-        }
+    pn_put_tile<PN_MOE_N>(out, row0, w.n_row, m.first, m.end, acc);
 }
 
 #endif

@@ -467,4 +467,21 @@ PN_FN void pn_tile_product(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, co
     }
 }
 
+/* The results of a tile whose first row and column are row0 and col0, as far as there are n_row
+ * rows and col_end columns. */
+template <int N>
+PN_FN void pn_put_tile(const pn_out &out, uint32_t row0, uint32_t n_row, uint32_t col0,
+                       uint32_t col_end, const pn_results<N> &acc)
+{
+    const pn_spot s = pn_spot_of<N>();
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 2 * N; j++) {
+            const uint32_t row = row0 + pn_spot_row(s, i), col = col0 + pn_spot_col(s, j);
+            if (row < n_row && col < col_end)
+                pn_put(out, row, col, acc.v[i][j]);
+        }
+}
+
 #endif
