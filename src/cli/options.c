@@ -310,7 +310,8 @@ static pn_status read_size(const opt_row *row, const char *source, const char *v
         return PN_OK;
     }
     end -= unit != NULL;
-    if (!read_int(value, end, &n) || n < 0 || n > (int64_t)row->hi >> shift)
+    if (!read_int(value, end, &n) || n < 0 || n > (int64_t)row->hi >> shift ||
+        !is_in(row, n << shift))
         return wrong(source, value, "a number of bytes such as 512M or 4G", err);
     *out = n << shift;
     return PN_OK;
