@@ -187,8 +187,9 @@ wrap = $(foreach f,$(1),-Wl,--wrap=$(f))
 ALLOCS := malloc calloc realloc aligned_alloc mmap
 $(O)/tests/unit/test_no_alloc: ALL_LDFLAGS += $(call wrap,$(ALLOCS))
 $(O)/tests/unit/test_model_oom: ALL_LDFLAGS += $(call wrap,$(ALLOCS) free munmap pthread_create)
-$(O)/tests/unit/test_store: ALL_LDFLAGS += $(call wrap,pwrite)
-$(O)/tests/unit/test_store_faults: ALL_LDFLAGS += $(call wrap,pwrite openat)
+$(O)/tests/unit/test_store: ALL_LDFLAGS += $(call wrap,pwrite clock_gettime)
+$(O)/tests/unit/test_store_faults: ALL_LDFLAGS += $(call wrap,pwrite openat faccessat)
+$(O)/tests/unit/test_cache_disk: ALL_LDFLAGS += $(call wrap,pwrite)
 $(KERNEL_TEST): $(KERNEL_TEST_OBJ)
 $(LOGITS_DIGEST): $(O)/tests/golden/logits_digest.o
 $(KERNEL_TEST) $(LOGITS_DIGEST): $(LIB)

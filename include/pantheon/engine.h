@@ -223,8 +223,9 @@ typedef struct pn_request_opts {
     pn_session *session; /* what it continues, as pn_stream does, and holds until it is done; NULL:
                             a sequence of its own */
     pn_state_opts state; /* of a sequence of its own */
-    int priority;    /* -8 to 8. The highest leaves the queue first; among the prompts being read,
-                        one step is twice the tokens */
+    int priority;    /* -8 to 8. The highest leaves the queue first, but after 64 that came later
+                        nobody goes first any more; among the prompts being read, one step is twice
+                        the tokens */
     bool is_passing; /* starts from kept states as others do, but leaves nothing behind: no state in
                         the cache, no turn to replay. For calls that nothing will continue */
     /* The functions that the prompt offers, a JSON array as in a chat request; ptr NULL: not known.

@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ static pn_status fill(int fd, const char *path, bool use_mmap, pn_map *map, pn_e
                        S_ISDIR(st.st_mode) ? "is a directory" : "is a device or a pipe");
     pn_map m = {
         .size = (size_t)st.st_size,
-        .mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+        .mtime_ns = pn_ns_of(st.st_mtim),
     };
     if (m.size && use_mmap) {
         void *const p = mmap(NULL, m.size, PROT_READ, MAP_SHARED, fd, 0);

@@ -56,26 +56,17 @@ static void drop_lost(pn_cache *c)
     c->n_lost = has_pinned ? c->n_lost : n_lost;
 }
 
-/* Gives back what waits to be written; false when nothing does. */
-static bool drop_queue(pn_cache *c)
-{
-    pn_store_stats stats = { 0 };
-    if (c->store)
-        pn_store_get_stats(c->store, &stats);
-    if (stats.n_queued)
-        pn_store_drop_queue(c->store);
-    return stats.n_queued > 0;
-}
-
 static bool evict(void *ctx)
 {
     pn_cache *const c = ctx;
     const pn_lru_victims v = pn_lru_find(&c->root);
     pn_cache_node *node = v.probation;
-    if (!node && drop_queue(c)) /* may hold states that are on probation */
+    if (!node && c->store && pn_store_drop_queue(c->store)) /* may hold states on probation */
         return true;
     node = node ? node : v.protected;
     if (!node && c->shed && c->shed(c->shed_ctx))
+        return true;
+    if (!node && c->store && pn_store_flush(c->store)) /* the disk is waited for last */
         return true;
     node = node ? node : v.shared;
     if (!node)
@@ -282,6 +273,32 @@ static pn_cache_node *restore_from_disk(pn_cache *c, pn_seq *seq, const int32_t 
     return node;
 }
 
+/* How many of ids [n] a border may have: one token at least is left to evaluate. */
+static int most_known(int n, int n_ctx)
+{
+    return n - 1 < n_ctx ? n - 1 : n_ctx;
+}
+
+int pn_cache_find(pn_cache *c, const int32_t *ids, int n_id, int n_ctx)
+{
+    const int n_most = most_known(n_id, n_ctx);
+    int n_common;
+    const int in_memory = pn_tree_find(&c->root, ids, n_most, &n_common)->pos;
+    const int on_disk = c->store ? (int)pn_store_find(c->store, ids, (size_t)n_most) : 0;
+    return on_disk > in_memory ? on_disk : in_memory;
+}
+
+/* The deepest border in memory, which is pinned. */
+static pn_cache_node *take_node(pn_cache *c, const int32_t *ids, int n, pn_cache_pin *pin,
+                                int *n_common)
+{
+    pn_cache_release(pin);
+    drop_lost(c);
+    pn_cache_node *const node = pn_tree_find(&c->root, ids, n, n_common);
+    move_pin(c, pin, node);
+    return node;
+}
+
 static void count_restore(pn_cache *c, int n, pn_cache_hit *hit)
 {
     const int n_lost = hit->n_common - hit->pos;
@@ -308,13 +325,12 @@ pn_status pn_cache_restore(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, 
 {
     PN_REQUIRE(c && seq && seq->budget == &c->budget && ids && n >= 1 && pin && hit, err);
     pn_seq_release(seq);
-    pn_cache_release(pin);
-    drop_lost(c);
     *hit = (pn_cache_hit){ 0 };
-    const int n_most = n - 1 < seq->n_ctx ? n - 1 : seq->n_ctx;
-    pn_cache_node *const node = pn_tree_find(&c->root, ids, n_most, &hit->n_common);
-    move_pin(c, pin, node);
+    const int n_most = most_known(n, seq->n_ctx);
+    pn_cache_node *node = take_node(c, ids, n_most, pin, &hit->n_common);
     pn_cache_node *const read = restore_from_disk(c, seq, ids, n_most, node, &hit->is_from_disk);
+    if (!hit->is_from_disk) /* a GPU that failed just now may have taken its pages along */
+        node = take_node(c, ids, n_most, pin, &hit->n_common);
     if (read) {
         start_from(c, read);
         move_pin(c, pin, read);

@@ -60,6 +60,10 @@ typedef struct pn_cache_hit {
     pn_cache_miss miss; /* NONE unless n_common is far past pos */
 } pn_cache_hit;
 
+/* The most n <= n_id - 1 such that ids [n] is a border, in memory or on disk, that a context of
+ * n_ctx holds; 0: none. */
+int pn_cache_find(pn_cache *cache, const int32_t *ids, int n_id, int n_ctx);
+
 /* Brings a sequence of this cache to the deepest border that is a proper prefix of ids [n] (at
  * least one token is left to evaluate) and moves the pin there. The sequence may hold anything;
  * where there is no border it is reset.

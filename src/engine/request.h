@@ -29,6 +29,7 @@ struct pn_request {
     atomic_bool is_cancelled, ends_thinking; /* set by any thread */
     int32_t next;                            /* token chosen, not fed yet */
     double served; /* the scheduler's: prompt tokens read, by weight of priority */
+    int n_passed;  /* the scheduler's: requests that were put before it in the queue */
 
     /* Of the running pass. */
     int n_now;       /* tokens it feeds; 0: not in it */

@@ -9,7 +9,8 @@
 
 enum {
     N_PARALLEL_DEFAULT = 16,
-    QUANTUM = 16 /* prompt tokens handed out at once */
+    QUANTUM = 16,   /* prompt tokens handed out at once */
+    MAX_PASSED = 64 /* requests that may come later and leave the queue earlier than another */
 };
 
 pn_status pn_scheduler_init(pn_scheduler *s, const pn_engine_opts *opts, int n_batch, pn_err *err)
@@ -37,14 +38,16 @@ void pn_scheduler_clear(pn_scheduler *s)
 
 /* --- the queue -------------------------------------------------------------------------------- */
 
-/* Before those of a lower priority than `above`. */
+/* Before those of a lower priority than `above`, unless they have waited for too many already. */
 static void put(pn_scheduler *s, pn_request *r, int above)
 {
     pn_request **at = &s->waiting;
-    while (*at && (*at)->opts.priority >= above)
+    while (*at && ((*at)->opts.priority >= above || (*at)->n_passed >= MAX_PASSED))
         at = &(*at)->next_in_list;
     r->next_in_list = *at;
     *at = r;
+    for (pn_request *p = r->next_in_list; p; p = p->next_in_list)
+        p->n_passed++;
 }
 
 void pn_scheduler_add(pn_scheduler *s, pn_request *r)

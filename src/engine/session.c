@@ -83,13 +83,21 @@ static pn_status restore(pn_session *s, const pn_ids *prompt, pn_cache_hit *hit,
     return PN_OK;
 }
 
+/* Whether the cache has clearly more of the prompt than the session, which holds its beginning:
+ * the conversation went on elsewhere. */
+static bool is_behind(const pn_session *s, const pn_ids *prompt)
+{
+    return s->cache && pn_cache_find(s->cache, prompt->ptr, (int)prompt->len, s->seq.n_ctx) >=
+                           (int)s->held.len + PN_CACHE_MIN_GAP;
+}
+
 pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *turns,
                            bool is_passing, pn_cache_hit *hit, pn_err *err)
 {
     s->is_passing = is_passing;
     s->n_border = s->i_border = 0;
     *hit = (pn_cache_hit){ .pos = (int)s->held.len, .n_common = (int)s->held.len };
-    if (!holds_prefix(s, prompt)) {
+    if (!holds_prefix(s, prompt) || is_behind(s, prompt)) {
         pn_session_reset(s); /* a recurrent state cannot be taken back */
         *hit = (pn_cache_hit){ .miss = PN_CACHE_MISS_NEW };
         if (s->cache)

@@ -56,8 +56,8 @@ static pn_status book(pn_store *s, uint64_t n, pn_err *err)
 {
     if (n > s->max_bytes || !pn_index_shrink(&s->index, s->max_bytes - n))
         return pn_fail(err, PN_ERR_LIMIT,
-                       "a border of %.1f MB does not fit the disk budget of %.1f MB", n * 1e-6,
-                       s->max_bytes * 1e-6);
+                       "a border of %.1f MB does not fit the disk budget of %.1f MB%s", n * 1e-6,
+                       s->max_bytes * 1e-6, n > s->max_bytes ? "" : " beside what is in use");
     s->index.bytes += n;
     return PN_OK;
 }
@@ -267,21 +267,25 @@ pn_status pn_store_put(pn_store *s, const int32_t *ids, pn_snapshot *snapshot, p
     return st;
 }
 
-void pn_store_flush(pn_store *s)
+bool pn_store_flush(pn_store *s)
 {
     pthread_mutex_lock(&s->lock);
+    const bool had_some = s->n_queued > 0;
     while (s->n_queued)
         pthread_cond_wait(&s->is_changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
+    return had_some;
 }
 
-void pn_store_drop_queue(pn_store *s)
+bool pn_store_drop_queue(pn_store *s)
 {
     pthread_mutex_lock(&s->lock);
+    const bool had_some = s->n_queued > s->is_writing;
     while (s->n_queued > s->is_writing)
         job_clear(&s->queue[--s->n_queued]);
+    pthread_cond_broadcast(&s->is_changed);
     pthread_mutex_unlock(&s->lock);
-    pn_store_flush(s);
+    return had_some;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -346,21 +350,22 @@ static pn_status restore_border(const pn_store *s, pn_record *border, pn_seq *se
     return PN_OK;
 }
 
-/* Whether an error tells that a file cannot be trusted, and not that something is scarce. */
-static bool is_damage(pn_status st)
+/* Whether the file that could not be read cannot be trusted, and not that something is scarce. */
+static bool is_damage(const pn_record *bad, pn_status st)
 {
-    return st == PN_ERR_FORMAT || st == PN_ERR_IO;
+    return bad && (st == PN_ERR_FORMAT || st == PN_ERR_IO);
 }
 
 pn_status pn_store_restore(pn_store *s, const int32_t *ids, size_t n_tok, pn_seq *seq, pn_err *err)
 {
     PN_REQUIRE(seq->kv_type == s->kind.kv_type, err);
     const size_t most = n_tok < (size_t)seq->n_ctx ? n_tok : (size_t)seq->n_ctx;
-    pn_record *border, *bad = NULL;
+    pn_record *border;
     pn_err why = { 0 };
     pn_status st = PN_OK;
     pthread_mutex_lock(&s->lock);
     while ((border = pn_index_find(&s->index, &s->kind, ids, most).border)) {
+        pn_record *bad = NULL;
         pn_index_pin(border);
         border->n_reader++;
         pthread_mutex_unlock(&s->lock);
@@ -369,10 +374,11 @@ pn_status pn_store_restore(pn_store *s, const int32_t *ids, size_t n_tok, pn_seq
         border->n_reader--;
         if (st == PN_OK && !border->is_dead)
             touch(s, border, PN_STORE_USED);
-        if (is_damage(st) && !bad->is_dead)
+        const bool is_again = is_damage(bad, st); /* with the next best */
+        if (is_again && !bad->is_dead)
             pn_index_remove(&s->index, bad, &why);
         pn_index_unpin(&s->index, border);
-        if (!is_damage(st))
+        if (!is_again)
             break;
     }
     pthread_mutex_unlock(&s->lock);
@@ -413,6 +419,12 @@ static pn_status open_dir(const char *dir, int *dir_fd, pn_err *err)
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return pn_fail(err, PN_ERR_IO, "cache folder %s: %s", dir, strerror(errno));
+    if (faccessat(fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0) {
+        const int why = errno;
+        close(fd);
+        return pn_fail(err, PN_ERR_IO, "cache folder %s: cannot be written: %s", dir,
+                       strerror(why));
+    }
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         const int why = errno;
         close(fd);

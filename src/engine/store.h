@@ -81,10 +81,11 @@ pn_status pn_store_restore(pn_store *store, const int32_t *ids, size_t n_tok, pn
 typedef bool pn_store_leaf_fn(void *ctx, const int32_t *ids, size_t n_tok);
 pn_status pn_store_each_leaf(pn_store *store, pn_store_leaf_fn *fn, void *ctx, pn_err *err);
 
-/* Waits until all that is queued is written or has failed. */
-void pn_store_flush(pn_store *store);
-/* Gives the queue's memory back: drops what is not begun, waits for the border being written. */
-void pn_store_drop_queue(pn_store *store);
+/* Waits until all that is queued is written or has failed; false when nothing was. */
+bool pn_store_flush(pn_store *store);
+/* Gives the memory of what is not begun back, and does not wait for the border being written; false
+ * when there was none. */
+bool pn_store_drop_queue(pn_store *store);
 
 typedef struct pn_store_stats {
     size_t n_files, n_borders;    /* of all models; borders: files with their recurrent block */

@@ -1,5 +1,6 @@
 #include "engine/store_index.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -45,9 +46,15 @@ static void log_line(const pn_index *index, const pn_err *err, const char *what)
     index->log(index->log_ctx, 1, line);
 }
 
-static int64_t ns_of(struct timespec t)
+/* The time of day, but later than whatever it told before, so that a clock that is set back does
+ * not make what is used now look older than all else. */
+static int64_t now_ns(pn_index *index)
 {
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    const int64_t now = pn_ns_of(t);
+    index->now_ns = now > index->now_ns ? now : index->now_ns + 1;
+    return index->now_ns;
 }
 
 /* --- records ---------------------------------------------------------------------------------- */
@@ -200,8 +207,9 @@ void pn_index_unpin(pn_index *index, pn_record *r)
     sweep(index);
 }
 
-/* Takes the recurrent block from a border: cut off the file where others need the rest. */
-static void evict(pn_index *index, pn_record *r)
+/* Takes the recurrent block from a border: cut off the file where others need the rest. False, and
+ * nothing is changed, when the file cannot be opened for want of descriptors. */
+static bool evict(pn_index *index, pn_record *r)
 {
     const uint64_t rest = pn_seq_file_bytes(&r->head, false);
     pn_err why = { 0 };
@@ -212,15 +220,18 @@ static void evict(pn_index *index, pn_record *r)
             st = pn_fail(&why, PN_ERR_IO, "%s: %s", r->name, strerror(errno));
         if (fd >= 0)
             close(fd);
+        if (st == PN_ERR_LIMIT)
+            return false;
         if (st != PN_OK) {
             pn_index_remove(index, r, &why);
-            return;
+            return true;
         }
     }
     index->n_evicted++;
     index->bytes -= pn_seq_file_bytes(&r->head, true) - rest;
     r->has_rec = false;
     sweep(index);
+    return true;
 }
 
 /* Bytes of what is held and cannot go. */
@@ -247,21 +258,19 @@ bool pn_index_shrink(pn_index *index, uint64_t max_bytes)
                 (!oldest || r->used_ns < oldest->used_ns))
                 oldest = r;
         }
-        if (!oldest)
+        if (!oldest || !evict(index, oldest))
             return false;
-        evict(index, oldest);
     }
     return true;
 }
 
 void pn_index_touch(pn_index *index, pn_record *r, int64_t ago_s)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_sec -= ago_s;
-    if (ns_of(t) < r->used_ns)
+    const int64_t used_ns = now_ns(index) - ago_s * PN_NS_PER_S;
+    if (used_ns < r->used_ns)
         return;
-    r->used_ns = ns_of(t);
+    r->used_ns = used_ns;
+    const struct timespec t = pn_timespec_of(used_ns);
     const struct timespec times[] = { t, t };
     utimensat(index->dir_fd, r->name, times, AT_SYMLINK_NOFOLLOW);
 }
@@ -276,6 +285,12 @@ pn_status pn_index_open_file(const pn_index *index, const char *name, int flags,
     if (*fd < 0)
         return pn_fail(err, errno == EMFILE || errno == ENFILE ? PN_ERR_LIMIT : PN_ERR_IO, "%s: %s",
                        name, strerror(errno));
+    struct stat st;
+    if (flags == O_RDWR && (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)) {
+        close(*fd);
+        *fd = -1;
+        return pn_fail(err, PN_ERR_IO, "%s: is not the state cache's alone", name);
+    }
     return PN_OK;
 }
 
@@ -305,7 +320,9 @@ static pn_status record_read(pn_index *index, const char *name, const struct sta
         return status;
     }
     r->has_rec = has_rec;
-    r->used_ns = ns_of(st->st_mtim);
+    r->used_ns = pn_ns_of(st->st_mtim);
+    if (r->used_ns > index->now_ns) /* a clock was wrong: it must not stay for ever */
+        r->used_ns = index->now_ns;
     *record = r;
     return PN_OK;
 }
@@ -366,6 +383,7 @@ pn_status pn_index_scan(pn_index *index, pn_err *err)
         return pn_fail(err, PN_ERR_IO, "the folder cannot be read: %s", strerror(why));
     }
     pn_status st = PN_OK;
+    now_ns(index);
     for (const struct dirent *e; st == PN_OK && (e = readdir(dir));) {
         if (is_ours(e->d_name, TMP_SUFFIX))
             unlinkat(index->dir_fd, e->d_name, 0);

@@ -27,6 +27,7 @@ typedef struct pn_index {
     pn_record **records; /* [n_record] by growing n_tok: parents before their children */
     size_t n_record, cap;
     uint64_t bytes; /* of all files */
+    int64_t now_ns; /* the latest time that was told of a use: it never goes back */
     uint64_t n_evicted, n_damaged;
     pn_log_fn *log; /* may be NULL */
     void *log_ctx;
@@ -62,14 +63,15 @@ void pn_index_unpin(pn_index *index, pn_record *record);
 /* Marks a border as used some seconds ago, unless it was used since, for this process and the
  * next. */
 void pn_index_touch(pn_index *index, pn_record *record, int64_t ago_s);
-/* Removes what was unused for longest until all files together have at most max_bytes; false, and
- * nothing is removed, when more than that is held. */
+/* Removes what was unused for longest until all files together have at most max_bytes; false when
+ * that cannot be: more is held (nothing is removed then), or no file can be opened just now. */
 bool pn_index_shrink(pn_index *index, uint64_t max_bytes);
 /* Removes a record that cannot be trusted, and all that continue it, and logs why. */
 void pn_index_remove(pn_index *index, pn_record *record, const pn_err *why);
 
-/* Opens the file of a name that is the store's; flags: O_RDONLY or O_RDWR. Errors: PN_ERR_LIMIT
- * when the process or the system can open no more, PN_ERR_IO. */
+/* Opens the file of a name that is the store's; flags: O_RDONLY or, to change it, O_RDWR. One that
+ * has another name, too, is not changed. Errors: PN_ERR_LIMIT when the process or the system can
+ * open no more, PN_ERR_IO. */
 pn_status pn_index_open_file(const pn_index *index, const char *name, int flags, int *fd,
                              pn_err *err);
 

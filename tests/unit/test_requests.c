@@ -400,6 +400,75 @@ static void test_priorities(void **state)
     setup_close(&t);
 }
 
+/* Those of a low priority do not wait for ever, however many of a higher one come. */
+static void test_nobody_starves(void **state)
+{
+    (void)state;
+    enum {
+        N_HIGH = 100
+    };
+    setup t = setup_open((pn_engine_opts){ .n_parallel = 1 });
+    static client low, high[N_HIGH];
+    n_ended = 0;
+    for (int i = 0; i < N_HIGH; i++) {
+        pn_request_opts o = request_opts(&t, 4, &high[i]);
+        o.priority = 8 - i % 9;
+        o.gen.n_predict = 1;
+        submit(&t, &o);
+        if (i == 1) {
+            o = request_opts(&t, 4, &low);
+            o.priority = -8;
+            o.gen.n_predict = 1;
+            submit(&t, &o);
+        }
+        while (i > 0 && n_ended < i) /* another one waits all the time */
+            pn_engine_step(t.e);
+    }
+    run_all(&t);
+    assert_in_range(low.order, 10, 80);
+    pn_request_free(low.r);
+    for (int i = 0; i < N_HIGH; i++)
+        pn_request_free(high[i].r);
+    setup_close(&t);
+}
+
+/* A session whose conversation went on elsewhere takes what the cache has of it, and not the little
+ * that it holds itself. */
+static void test_session_left_behind(void **state)
+{
+    (void)state;
+    enum {
+        N = 300
+    };
+    setup t = setup_open((pn_engine_opts){ .cache_ram_bytes = 64 << 20 });
+    int32_t *const ids = long_prompt(N);
+    pn_session *s;
+    assert_int_equal(pn_session_new(t.e, &(pn_state_opts){ .n_ctx = 400 }, &s, NULL), PN_OK);
+    static const struct {
+        int n_id, n_cached;
+        bool is_session;
+    } cases[] = { { 50, 0, true }, { N, 50, false }, { N, N - 1, true } };
+    client c[3] = { 0 };
+    for (size_t i = 0; i < 3; i++) {
+        pn_request_opts o = request_opts(&t, 0, &c[i]);
+        o.ids = ids;
+        o.n_id = (size_t)cases[i].n_id;
+        o.session = cases[i].is_session ? s : NULL;
+        o.gen.n_predict = i ? 14 : 0; /* so that it holds the prompt's beginning */
+        submit(&t, &o);
+        run_all(&t);
+        pn_gen_result r;
+        assert_int_equal(pn_request_result(c[i].r, &r, NULL), PN_OK);
+        assert_int_equal(r.n_cached, cases[i].n_cached);
+        pn_request_free(c[i].r);
+    }
+    assert_int_equal(c[1].len, c[2].len);
+    assert_memory_equal(c[1].text, c[2].text, c[1].len);
+    pn_session_free(s);
+    free(ids);
+    setup_close(&t);
+}
+
 /* What a request's session holds is continued, as by pn_stream; while it runs no other may have
  * it. */
 static void test_sessions(void **state)
@@ -754,7 +823,9 @@ int main(void)
         cmocka_unit_test(test_join_and_leave),
         cmocka_unit_test(test_errors_stay_alone),
         cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_nobody_starves),
         cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_session_left_behind),
         cmocka_unit_test(test_cancelled_prompt),
         cmocka_unit_test(test_short_of_memory),
         cmocka_unit_test(test_memory_for_some),

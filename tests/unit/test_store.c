@@ -7,9 +7,13 @@
 
 #include "models/seq.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -28,6 +32,19 @@ ssize_t __wrap_pwrite(int fd, const void *src, size_t n, off_t off)
     pthread_mutex_lock(&hold);
     pthread_mutex_unlock(&hold);
     return __real_pwrite(fd, src, n, off);
+}
+
+/* --- a clock that can be set ------------------------------------------------------------------ */
+
+static atomic_long clock_ahead_s;
+
+int __real_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t)
+{
+    const int rc = __real_clock_gettime(id, t);
+    t->tv_sec += id == CLOCK_REALTIME ? atomic_load(&clock_ahead_s) : 0;
+    return rc;
 }
 
 /* --- tests ------------------------------------------------------------------------------------ */
@@ -265,6 +282,94 @@ static void test_shared_pages(void **state)
     pn_store_close(s);
 }
 
+static pn_status fetch_fails(pn_home *home, pn_block *block, pn_err *err)
+{
+    (void)home;
+    pn_block_lose(block);
+    return pn_fail(err, PN_ERR_IO, "the device is dead");
+}
+
+static void forget_twin(pn_home *home, pn_block *block)
+{
+    (void)home;
+    block->home = NULL;
+}
+
+/* A page that the sequence has already, and that is lost with a device when it is needed, is an
+ * error, and not a damaged file. */
+static void test_lost_page(void **state)
+{
+    (void)state;
+    pn_home home = { .fetch = fetch_fails, .drop = forget_twin };
+    int32_t ids[ALL];
+    pn_err err = { 0 };
+    made_ids(ids, 1, ALL, 0);
+    pn_store *const s = store_open(pn_tmpdir_path("lost"), ample, 1, NULL);
+    store_put(s, ids, 700);
+    pn_store_flush(s);
+    pn_seq seq = made_seq();
+    assert_int_equal(pn_seq_reserve(&seq, PN_KV_CHUNK, NULL), PN_OK);
+    seq.pos = PN_KV_CHUNK;
+    seq.pages[0]->home = &home;
+    seq.pages[0]->newest = PN_NEWEST_TWIN;
+    assert_int_equal(pn_store_restore(s, ids, ALL, &seq, &err), PN_ERR_IO);
+    assert_string_equal(err.msg, "the device is dead");
+    assert_int_equal(pn_seq_pos(&seq), 0);
+    pn_seq_clear(&seq);
+    assert_int_equal(store_stats(s).n_damaged, 0);
+    assert_int_equal(store_restored(s, ids, ALL), 700);
+    pn_store_close(s);
+}
+
+/* A clock that is set back does not make what is used now the oldest, and one that was ahead leaves
+ * nothing that stays for ever: neither in this process nor in the next. */
+static void test_clock(void **state)
+{
+    (void)state;
+    enum {
+        YEAR_S = 365 * 24 * 60 * 60
+    };
+    const char *const dir = pn_tmpdir_path("clock");
+    int32_t ids[6][ALL];
+    for (int i = 0; i < 6; i++)
+        made_ids(ids[i], 1, 0, i);
+    pn_store *s = store_open(dir, ample, 1, NULL);
+    store_put(s, ids[0], 100);
+    pn_store_flush(s);
+    const uint64_t one = store_stats(s).bytes;
+    pn_store_close(s);
+
+    s = store_open(dir, 2 * one, 1, NULL);
+    static const long ahead_s[] = { 0, -YEAR_S, -50 * YEAR_S };
+    for (int i = 1; i <= 3; i++) { /* each time the older of the two goes */
+        atomic_store(&clock_ahead_s, ahead_s[i - 1]);
+        store_put(s, ids[i], 100);
+        pn_store_flush(s);
+        assert_int_equal(store_restored(s, ids[i], 100), 100);
+        assert_int_equal(store_restored(s, ids[i - 1], 100), 100);
+        assert_int_equal(store_restored(s, ids[i], 100), 100);
+        if (i > 1)
+            assert_int_equal(store_restored(s, ids[i - 2], 100), 0);
+    }
+    pn_store_close(s);
+    atomic_store(&clock_ahead_s, 0);
+
+    /* Times that a wrong clock left. The last is beyond nanoseconds in 64 bits. */
+    static const time_t left[] = { 3000000000, 13000000000 };
+    for (size_t i = 0; i < 2; i++) {
+        const struct timespec t = { .tv_sec = left[i] }, times[] = { t, t };
+        assert_int_equal(utimensat(AT_FDCWD, store_file(dir, i), times, 0), 0);
+    }
+    s = store_open(dir, 2 * one, 1, NULL);
+    for (int i = 4; i < 6; i++) {
+        store_put(s, ids[i], 100);
+        pn_store_flush(s);
+    }
+    assert_int_equal(store_restored(s, ids[5], 100), 100);
+    assert_int_equal(store_restored(s, ids[4], 100), 100);
+    pn_store_close(s);
+}
+
 static bool count_leaf(void *ctx, const int32_t *ids, size_t n_tok)
 {
     size_t *const lens = ctx;
@@ -298,12 +403,6 @@ static void test_leaves(void **state)
     pn_store_close(s);
 }
 
-static void *drop(void *store)
-{
-    pn_store_drop_queue(store);
-    return NULL;
-}
-
 /* While the writer is slow nobody waits for it: borders queue up to the limit, the same one once;
  * what is not begun can be dropped, and its memory is free then. */
 static void test_queue(void **state)
@@ -312,7 +411,6 @@ static void test_queue(void **state)
     pn_budget budget = { .limit = 0 };
     int32_t ids[ALL];
     pn_err err = { 0 };
-    pthread_t dropper;
     made_ids(ids, 1, ALL, 0);
     pn_store *const s = store_open(pn_tmpdir_path("queue"), ample, 1, NULL);
     pthread_mutex_lock(&hold);
@@ -333,12 +431,12 @@ static void test_queue(void **state)
     assert_int_equal(store_stats(s).n_queued, PN_STORE_MAX_QUEUE);
     assert_int_equal(store_stats(s).n_written, 0);
 
-    assert_int_equal(pthread_create(&dropper, NULL, drop, s), 0);
-    while (store_stats(s).n_queued > 1)
-        usleep(100);
+    assert_true(pn_store_drop_queue(s));
+    assert_int_equal(store_stats(s).n_queued, 1);
+    assert_false(pn_store_drop_queue(s));
     pthread_mutex_unlock(&hold);
-    pthread_join(dropper, NULL);
-    assert_int_equal(store_stats(s).n_queued, 0);
+    pn_store_flush(s);
+    assert_false(pn_store_flush(s));
     assert_int_equal(store_stats(s).n_written, 1);
     assert_int_equal(store_restored(s, ids, ALL), 1);
     pn_store_close(s);
@@ -415,7 +513,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart),      cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_budget),       cmocka_unit_test(test_oldest_goes),
-        cmocka_unit_test(test_too_long),     cmocka_unit_test(test_shared_pages),
+        cmocka_unit_test(test_too_long),     cmocka_unit_test(test_lost_page),
+        cmocka_unit_test(test_clock),        cmocka_unit_test(test_shared_pages),
         cmocka_unit_test(test_leaves),       cmocka_unit_test(test_queue),
         cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_new_go_first),
         cmocka_unit_test(test_steps_wait),

@@ -31,6 +31,7 @@ static int writes_left = -1; /* before the disk is full; negative: it never is *
 static int n_refused;        /* writes */
 static bool lacks_tmpfile;   /* the file system has no O_TMPFILE */
 static bool has_no_files;    /* the process may open no more */
+static bool is_read_only;    /* the file system is */
 
 ssize_t __real_pwrite(int fd, const void *src, size_t n, off_t off);
 ssize_t __wrap_pwrite(int fd, const void *src, size_t n, off_t off);
@@ -58,6 +59,17 @@ int __wrap_openat(int dir_fd, const char *name, int flags, ...)
         return -1;
     }
     return __real_openat(dir_fd, name, flags, mode);
+}
+
+int __real_faccessat(int dir_fd, const char *name, int mode, int flags);
+int __wrap_faccessat(int dir_fd, const char *name, int mode, int flags);
+int __wrap_faccessat(int dir_fd, const char *name, int mode, int flags)
+{
+    if (is_read_only && mode & W_OK) {
+        errno = EROFS;
+        return -1;
+    }
+    return __real_faccessat(dir_fd, name, mode, flags);
 }
 
 /* --- helpers ---------------------------------------------------------------------------------- */
@@ -274,6 +286,74 @@ static void test_backup(void **state)
     }
 }
 
+/* The same of a copy that is made while the store works: what is to be cut off or written again is
+ * left alone then. */
+static void test_backup_meanwhile(void **state)
+{
+    (void)state;
+    const char *const dir = pn_tmpdir_path("linked-later");
+    const uint64_t rec = made_kind(1).rec_bytes;
+    int32_t ids[ALL];
+    uint64_t bytes;
+    for (int lacks_rec = 0; lacks_rec < 2; lacks_rec++) {
+        char copy[3][300];
+        pn_buf before[3];
+        fill_folder(dir, ids);
+        store_files(dir, ".pnstate", &bytes);
+        pn_store *s = store_open(dir, bytes - (lacks_rec ? 2 * rec : 0), 1, NULL);
+        for (size_t i = 0; i < 3; i++) {
+            snprintf(copy[i], sizeof copy[i], "%s/later%zu", pn_tmpdir(), i);
+            assert_int_equal(link(store_file(dir, i), copy[i]), 0);
+            before[i] = read_bytes(copy[i]);
+        }
+        if (lacks_rec) { /* there is room again for the blocks that went */
+            pn_store_close(s);
+            for (size_t i = 0; i < 3; i++)
+                assert_int_equal(unlink(copy[i]), 0);
+            s = store_open(dir, ample, 1, NULL);
+            for (size_t i = 0; i < 3; i++)
+                assert_int_equal(link(store_file(dir, i), copy[i]), 0);
+        }
+        for (size_t n = 150; n <= 300; n += 150)
+            store_put(s, ids, n);
+        made_ids(ids, 2, ALL, 1);
+        store_put(s, ids, 400); /* something must go */
+        store_put(s, ids, 500);
+        pn_store_flush(s);
+        for (size_t i = 0; i < 3; i++) {
+            pn_buf after = read_bytes(copy[i]);
+            assert_int_equal(after.len, before[i].len);
+            assert_memory_equal(after.ptr, before[i].ptr, after.len);
+            pn_buf_free(&after);
+            pn_buf_free(&before[i]);
+            assert_int_equal(unlink(copy[i]), 0);
+        }
+        pn_store_close(s);
+        s = store_open(dir, 1, 1, NULL); /* empty again */
+        pn_store_close(s);
+    }
+}
+
+/* A folder that cannot be written is refused, with the reason. */
+static void test_read_only(void **state)
+{
+    (void)state;
+    const char *const dir = pn_tmpdir_path("read-only");
+    const pn_seq_kind kind = made_kind(1);
+    const pn_store_opts opts = { .dir = dir, .max_bytes = ample };
+    int32_t ids[ALL];
+    pn_err err = { 0 };
+    pn_store *s = NULL;
+    fill_folder(dir, ids);
+    is_read_only = true;
+    assert_int_equal(pn_store_open(&kind, &opts, &s, &err), PN_ERR_IO);
+    is_read_only = false;
+    assert_non_null(strstr(err.msg, "read-only: cannot be written: Read-only file system"));
+    s = store_open(dir, ample, 1, NULL);
+    assert_int_equal(store_restored(s, ids, ALL), 310);
+    pn_store_close(s);
+}
+
 /* A folder is one process's at a time: the next is told. One that cannot be is named. */
 static void test_second_process(void **state)
 {
@@ -438,7 +518,24 @@ static void test_no_files(void **state)
     assert_int_equal(pn_seq_pos(&seq), 0);
     pn_seq_clear(&seq);
     assert_int_equal(store_restored(s, ids, ALL), 310);
+    const uint64_t bytes = store_stats(s).bytes;
     pn_store_close(s);
+
+    /* Nor when one must go, whose file others continue. */
+    pn_store *const full = store_open(dir, bytes, 1, NULL);
+    assert_int_equal(store_restored(full, ids, ALL), 310); /* 150 and 300 are older */
+    has_no_files = true;
+    int32_t other[ALL];
+    made_ids(other, 2, ALL, 1);
+    store_put(full, other, 100);
+    pn_store_flush(full);
+    has_no_files = false;
+    assert_int_equal(store_stats(full).n_damaged, 0);
+    assert_int_equal(store_stats(full).n_failed, 1);
+    assert_int_equal(store_restored(full, ids, ALL), 310);
+    assert_int_equal(store_restored(full, ids, 300), 300);
+    assert_int_equal(store_restored(full, ids, 150), 150);
+    pn_store_close(full);
 }
 
 int main(void)
@@ -448,6 +545,8 @@ int main(void)
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_backup),
+        cmocka_unit_test(test_backup_meanwhile),
+        cmocka_unit_test(test_read_only),
         cmocka_unit_test(test_second_process),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_full_disk_again),

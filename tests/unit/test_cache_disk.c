@@ -1,0 +1,111 @@
+/* The cache while its disk is slow: nobody waits for a border to be written, although memory is
+ * full all the while, and what was dropped for that is only missed on disk. */
+
+#include "engine/cache_tree.h"
+
+#include "support/cache_run.h"
+#include "support/check.h"
+#include "support/tmpdir.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum {
+    N_STATE = 20,
+    PROMPT = 40,
+    N_TURN = 40,
+    MAX_S = 100 /* what waits for the disk waits for ever: the test is ended then */
+};
+
+/* --- a disk that can be held ------------------------------------------------------------------ */
+
+static pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int n_begun; /* writes */
+
+ssize_t __real_pwrite(int fd, const void *src, size_t n, off_t off);
+ssize_t __wrap_pwrite(int fd, const void *src, size_t n, off_t off);
+ssize_t __wrap_pwrite(int fd, const void *src, size_t n, off_t off)
+{
+    atomic_fetch_add(&n_begun, 1);
+    pthread_mutex_lock(&hold);
+    pthread_mutex_unlock(&hold);
+    return __real_pwrite(fd, src, n, off);
+}
+
+/* --- tests ------------------------------------------------------------------------------------ */
+
+/* A conversation of which every border is protected, beyond what memory holds. */
+static void test_conversation(void **state)
+{
+    (void)state;
+    static int32_t ids[N_TURN * PROMPT];
+    rig *const r = rig_small();
+    rig_close_cache(r);
+    const size_t one = pn_cache_min_bytes(r->model, PN_KV_F16) / PN_CACHE_MIN_STATES;
+    rig_open_cache(r, N_STATE * one, pn_tmpdir_path("slow"));
+    rig_ids(ids, N_TURN * PROMPT, 1);
+    pthread_mutex_lock(&hold);
+    alarm(MAX_S);
+    for (int i = 1; i <= N_TURN; i++) {
+        rig_read(r, ids, i * PROMPT, NULL, 0);
+        assert_int_equal(r->n_evaluated, i == 1 ? PROMPT : PROMPT + 1);
+        pn_cache_stats s;
+        pn_cache_get_stats(r->cache, &s);
+        assert_in_range(s.ram_bytes, 0, s.ram_limit);
+        while (!atomic_load(&n_begun)) /* the writer has its first */
+            usleep(100);
+    }
+    pn_cache_stats s;
+    pn_cache_get_stats(r->cache, &s);
+    assert_int_equal(s.disk.n_written, 0);
+    assert_in_range(s.n_evicted, 5, N_TURN);
+    alarm(0);
+    pthread_mutex_unlock(&hold);
+    pn_store_flush(pn_cache_store(r->cache));
+    pn_cache_get_stats(r->cache, &s);
+    assert_int_equal(s.disk.n_failed, 0);
+    assert_in_range(s.disk.n_written, 1, N_TURN);
+    rig_free(r);
+}
+
+/* Where nothing but the border being written is left to give, it is waited for rather than that a
+ * request fails. */
+static void *let_go(void *unused)
+{
+    (void)unused;
+    usleep(200000);
+    pthread_mutex_unlock(&hold);
+    return NULL;
+}
+
+static void test_last_resort(void **state)
+{
+    (void)state;
+    int32_t ids[PROMPT];
+    rig *const r = rig_small();
+    rig_close_cache(r);
+    rig_open_cache(r, pn_cache_min_bytes(r->model, PN_KV_F16), pn_tmpdir_path("last"));
+    for (uint32_t i = 0; i < 3; i++) {
+        pthread_t thread;
+        rig_ids(ids, PROMPT, i);
+        pthread_mutex_lock(&hold);
+        rig_read(r, ids, PROMPT, NULL, 0);
+        rig_end(r, ids);
+        assert_int_equal(pthread_create(&thread, NULL, let_go, NULL), 0);
+        rig_ids(ids, PROMPT, i + 100);
+        rig_read(r, ids, PROMPT, NULL, 0);
+        pthread_join(thread, NULL);
+        pn_store_flush(pn_cache_store(r->cache));
+    }
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conversation),
+        cmocka_unit_test(test_last_resort),
+    };
+    return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
+}
