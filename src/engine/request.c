@@ -260,8 +260,9 @@ static void let_go(pn_request *r)
     }
 }
 
-/* Its sequence, at the furthest known place of the prompt, with room for a token. */
-static pn_status prepare(pn_request *r, pn_err *err)
+/* Its sequence, at the furthest known place of the prompt, with room for a token; one that is alone
+ * makes that of the border it stands on if there is nothing else. */
+static pn_status prepare(pn_request *r, bool is_alone, pn_err *err)
 {
     if (!r->session) {
         PN_TRY(pn_session_new(r->engine, &r->opts.state, &r->session, err));
@@ -275,7 +276,12 @@ static pn_status prepare(pn_request *r, pn_err *err)
         r->result.n_common = hit.n_common;
         r->result.miss = hit.miss;
     }
-    return r->session->held.len < r->prompt.len ? pn_seq_reserve(&r->session->seq, 1, err) : PN_OK;
+    if (r->session->held.len == r->prompt.len)
+        return PN_OK;
+    const pn_status st = pn_seq_reserve(&r->session->seq, 1, err);
+    return is_short_of_memory(st) && is_alone && pn_session_unpin(r->session)
+               ? pn_seq_reserve(&r->session->seq, 1, err)
+               : st;
 }
 
 /* The prompt is read, for the first time or again. */
@@ -288,7 +294,7 @@ static void set_read(pn_request *r, double now)
 bool pn_request_begin(pn_request *r, bool may_wait)
 {
     pn_err err = { 0 };
-    const pn_status st = prepare(r, &err);
+    const pn_status st = prepare(r, !may_wait, &err);
     if (st != PN_OK && is_short_of_memory(st) && may_wait) {
         let_go(r);
         return false;

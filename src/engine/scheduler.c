@@ -155,9 +155,12 @@ static bool should_stop(void *ctx, int i_part)
     return pn_request_leaves(s->part_of[i_part]);
 }
 
-/* None can go on: r, the last to come, waits until another one has ended, or there is no other. */
+/* None can go on: r, the last to come, waits until another one has ended. Where there is no other,
+ * the border that it stands on is given up, and it tries again, before it fails. */
 static void give_way(pn_scheduler *s, pn_request *r)
 {
+    if (s->n_working == 1 && pn_session_unpin(r->session))
+        return;
     if (s->n_working == 1 || !pn_request_step_back(r)) {
         pn_request_fail(r, &r->err);
         return;

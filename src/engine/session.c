@@ -126,6 +126,13 @@ static void keep(pn_session *s, pn_cache_kind kind, pn_cache_pin *pin)
     s->kept = s->held.len;
 }
 
+bool pn_session_unpin(pn_session *s)
+{
+    const bool is_pinned = s->pin.node != NULL;
+    pn_cache_release(&s->pin);
+    return is_pinned;
+}
+
 pn_status pn_session_reserve(pn_session *s, size_t n, bool keeps_mark, pn_err *err)
 {
     if (!pn_ids_reserve(&s->held, n))

@@ -38,6 +38,10 @@ pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *tu
 /* Tokens of the prompt that a pass may feed before a state is to be kept. */
 size_t pn_session_room(const pn_session *s, const pn_ids *prompt);
 
+/* Lets go of the border that it stands on, so that memory may be made of that, too; false when
+ * there is none. */
+bool pn_session_unpin(pn_session *s);
+
 /* Makes room for a pass over n tokens. keeps_mark: and remembers the state before it, if memory
  * allows. Errors: PN_ERR_NOMEM, PN_ERR_LIMIT; the session is unchanged. */
 pn_status pn_session_reserve(pn_session *s, size_t n, bool keeps_mark, pn_err *err);

@@ -666,6 +666,48 @@ static void test_short_of_memory(void **state)
     }
 }
 
+/* A request that is alone does not fail for want of the memory of a border of its own, neither the
+ * one that it left on its way nor the one that it began at. */
+static void test_own_border_goes(void **state)
+{
+    (void)state;
+    enum {
+        N = 1780,
+        N_CTX = 2000
+    };
+    setup t = setup_open((pn_engine_opts){ 0 });
+    int32_t *const ids = long_prompt(N + 10);
+    const pn_seq_layout *const layout = &t.m->layout;
+    const size_t page = pn_block_cost(pn_seq_page_bytes(layout, PN_KV_F16));
+    const size_t rec = pn_block_cost(pn_seq_recurrent_bytes(layout));
+    const size_t ram = pn_cache_min_bytes(t.m, PN_KV_F16), n_page = (size_t)pn_seq_n_page(N);
+    assert_in_range(ram, rec + (n_page + 1) * page + 50000, 2 * rec + n_page * page);
+    client c[4] = { 0 };
+    for (int i = 0; i < 4; i++) { /* without a cache, then with little memory */
+        if (i == 2) {
+            pn_engine_free(t.e);
+            t.e = engine_new(t.m, (pn_engine_opts){ .cache_ram_bytes = ram });
+        }
+        pn_request_opts o = request_opts(&t, 0, &c[i]);
+        o.ids = ids;
+        o.n_id = i % 2 ? N + 10 : N;
+        o.gen.n_predict = i % 2 ? 12 : 0; /* what the second goes on from */
+        o.state.n_ctx = N_CTX;
+        submit(&t, &o);
+        run_all(&t);
+        pn_gen_result r;
+        pn_err err = { 0 };
+        if (pn_request_result(c[i].r, &r, &err) != PN_OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(r.n_cached > 0, i == 3);
+        pn_request_free(c[i].r);
+    }
+    assert_int_equal(c[1].len, c[3].len);
+    assert_memory_equal(c[1].text, c[3].text, c[1].len);
+    free(ids);
+    setup_close(&t);
+}
+
 enum {
     N_LONG = 4,
     N_LONG_PROMPT = 140,
@@ -828,6 +870,7 @@ int main(void)
         cmocka_unit_test(test_session_left_behind),
         cmocka_unit_test(test_cancelled_prompt),
         cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_own_border_goes),
         cmocka_unit_test(test_memory_for_some),
         cmocka_unit_test(test_cancel_from_a_thread),
         cmocka_unit_test(test_refusals),
