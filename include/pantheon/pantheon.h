@@ -139,12 +139,15 @@ typedef enum pn_device_kind {
 /* Which GPUs compute, and what is put there (docs/GPU.md). Results are the same bits wherever. */
 typedef struct pn_device_opts {
     pn_device_kind kind;
-    int n_die, die[2];   /* ordinals of the driver; n_die 0: the first that can be used, and the
+    int n_die, die[2]; /* ordinals of the driver; n_die 0: the first that can be used, and the
                              second where one is too small */
-    int split_layer;     /* of two: the first layer of the second; 0: chosen */
-    int n_cpu_moe;       /* routed experts of the first n layers stay on the CPU; of more layers
+    int split_layer;   /* of two: the first layer of the second; 0: chosen */
+    int n_cpu_moe;     /* routed experts of the first n layers stay on the CPU; of more layers
                              where the GPUs' memory is short */
-    size_t vram_bytes;   /* the most of each GPU's memory; 0: what is free, but for a reserve */
+    size_t vram_bytes; /* the most of each GPU's memory; 0: what is free, but for a reserve */
+    size_t expert_cache_bytes; /* of each GPU's memory, the most for copies of the routed experts
+                                  that layers on the CPU use most; 0: what the rest leaves */
+    bool no_expert_cache;      /* no copies: a layer's experts are all here or all there */
     int n_ctx, n_seq;    /* the sequences that room is wanted for; 0: the model's context, at most
                              32768; 1 */
     pn_kv_type kv_type;  /* of those */

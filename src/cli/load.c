@@ -73,6 +73,8 @@ static pn_device_opts device_opts(const pn_cli_opts *o)
         .n_cpu_moe = o->cpu_moe         ? INT_MAX
                      : o->n_cpu_moe > 0 ? (int)o->n_cpu_moe
                                         : 0,
+        .expert_cache_bytes = o->expert_cache > 0 ? (size_t)o->expert_cache : 0,
+        .no_expert_cache = o->expert_cache == 0,
         .vram_bytes = o->vram > 0 ? (size_t)o->vram : 0,
         .n_ctx = o->n_ctx > 0 ? (int)o->n_ctx : 0,
         .n_seq = o->n_parallel > 0 ? (int)o->n_parallel : 0,

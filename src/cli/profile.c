@@ -30,6 +30,8 @@ void pn_cli_profile_take(pn_cli_profile *p, pn_exec *exec)
         p->stages[i].macs += s.macs;
         p->stages[i].launches += s.launches;
     }
+    p->n_cpu_experts += exec->n_cpu_experts;
+    p->n_cached_experts += exec->n_cached_experts;
     pn_exec_profile_reset(exec);
 }
 
@@ -77,6 +79,9 @@ void pn_cli_profile_print(const pn_cli_profile *p, const char *title, const pn_c
         if (all.launches == 0 || p->stages[i].seconds > 0)
             print_row(&p->stages[i], all.seconds, limits);
     print_row(&all, all.seconds, limits);
+    if (p->n_cpu_experts > 0)
+        fprintf(stderr, "%-32s %.1f %% of their work by copies in GPU memory\n",
+                "experts of the CPU's layers", p->n_cached_experts / p->n_cpu_experts * 100);
     fprintf(stderr, "%-32s %.1f GB/s, %.0f GMAC/s int8, %.0f GMAC/s float32\n", "limits, measured",
             limits->read_bytes_s / 1e9, limits->i8_macs_s / 1e9, limits->f32_macs_s / 1e9);
 }

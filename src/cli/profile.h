@@ -19,6 +19,7 @@ enum {
 typedef struct pn_cli_profile {
     pn_stage_profile stages[PN_CLI_STAGE_MAX];
     int n_stage;
+    double n_cpu_experts, n_cached_experts; /* as pn_exec's */
 } pn_cli_profile;
 
 /* Moves what the executor has gathered to the profile. */

@@ -141,8 +141,11 @@ typedef struct pn_moe_combine_args {
     const float *y;       /* [n_tok * n_used][n_embd] by slot; not read where n_used is 0 */
     const float *y_shexp; /* [n_tok][n_embd] */
     const float *top_w, *sgate;
-    const int32_t *place; /* [n_tok * n_used]: slot of (token, rank); NULL: itself */
-    float *x;             /* [n_tok][n_embd] */
+    const int32_t *place;     /* [n_tok * n_used]: slot of (token, rank); NULL: itself */
+    const float *y_cpu;       /* products that the CPU made, [n_embd] each */
+    const int32_t *place_cpu; /* [n_tok * n_used]: which of them is that of (token, rank); -1: none,
+                                 it is in y; NULL: all are */
+    float *x;                 /* [n_tok][n_embd] */
     uint32_t n_tok, n_used, n_embd;
 } pn_moe_combine_args;
 

@@ -294,6 +294,15 @@ pn_status fc_event_sync(const fc_event *e, pn_err *err)
     return PN_OK;
 }
 
+pn_status fc_event_is_done(const fc_event *e, bool *is_done, pn_err *err)
+{
+    PN_TRY(fc_enter(e->dev, err));
+    const CUresult r = e->dev->drv->cuEventQuery(e->event);
+    *is_done = r == 0;
+    return r && r != FC_CUDA_NOT_READY ? fc_fail(e->dev, r, err, "the work before an event")
+                                       : PN_OK;
+}
+
 pn_status fc_event_ms(const fc_event *from, const fc_event *to, float *ms, pn_err *err)
 {
     FC_TRY(from->dev, err, cuEventElapsedTime(ms, from->event, to->event),

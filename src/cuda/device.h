@@ -88,6 +88,8 @@ void fc_event_free(fc_event *e);
 pn_status fc_event_record(fc_event *e, fc_stream *s, pn_err *err);
 /* What s, of any device, is given from now on waits for the event's latest record; not the host. */
 pn_status fc_stream_wait(fc_stream *s, const fc_event *e, pn_err *err);
+/* Whether the event's latest record has happened. */
+pn_status fc_event_is_done(const fc_event *e, bool *is_done, pn_err *err);
 /* The host waits for the event's latest record. */
 pn_status fc_event_sync(const fc_event *e, pn_err *err);
 /* Milliseconds between two timed events that have happened. */

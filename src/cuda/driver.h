@@ -83,6 +83,7 @@ enum {
     X(1, cuEventDestroy, cuEventDestroy_v2, (CUevent e))                                           \
     X(1, cuEventRecord, cuEventRecord, (CUevent e, CUstream s))                                    \
     X(1, cuEventSynchronize, cuEventSynchronize, (CUevent e))                                      \
+    X(1, cuEventQuery, cuEventQuery, (CUevent e))                                                  \
     X(1, cuEventElapsedTime, cuEventElapsedTime, (float *ms, CUevent from, CUevent to))            \
     X(1, cuLaunchKernel, cuLaunchKernel,                                                           \
       (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \

@@ -212,6 +212,7 @@ bool pn_exec_profile(const pn_exec *ex, int i, pn_stage_profile *out)
 
 void pn_exec_profile_reset(pn_exec *ex)
 {
+    ex->n_cpu_experts = ex->n_cached_experts = 0;
     for (int i = 0; i < PN_STAGE_COUNT * (1 + ex->n_gpu); i++) {
         const int u = i / PN_STAGE_COUNT, stage = i % PN_STAGE_COUNT;
         ex->stages[u][stage] = (pn_stage_profile){

@@ -52,6 +52,9 @@ struct pn_exec {
     pn_stage_profile stages[1 + PN_GPU_MAX][PN_STAGE_COUNT]; /* of the CPU, of each GPU */
     char stage_names[PN_GPU_MAX][PN_STAGE_COUNT][40];
     int n_gpu;
+    /* Of the profile: (token, rank) pairs whose experts are on the CPU, and how many of them a GPU
+     * had a copy for. */
+    double n_cpu_experts, n_cached_experts;
 };
 
 static inline void *pn_exec_scratch(const pn_exec *ex, int ith)
@@ -70,6 +73,13 @@ void pn_exec_log(const pn_exec *ex, int level, const char *fmt, ...)
 
 /* The stages of GPU g have names from now on and are part of the profile. */
 void pn_exec_profile_add_gpu(pn_exec *ex, int g, int ordinal);
+
+/* Of n (token, rank) pairs whose experts belong to the CPU n_gpu were computed by a GPU. */
+static inline void pn_exec_count_experts(pn_exec *ex, size_t n, size_t n_gpu)
+{
+    ex->n_cpu_experts += ex->profile ? (double)n : 0;
+    ex->n_cached_experts += ex->profile ? (double)n_gpu : 0;
+}
 
 /* Brackets a stage, at whose end the observer sees it; bytes and macs as in pn_stage_profile. */
 void pn_stage_begin(pn_exec *ex);

@@ -1,6 +1,7 @@
 #include "models/placement.h"
 
 #include "base/mem.h"
+#include "models/expert_cache.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +53,11 @@ static bool place_on(const pn_placement_in *in, candidate *c, int g, int from, i
     const size_t left = *lacking ? 0 : room - need;
     const size_t more = want > blocks ? want - blocks : 0;
     c->last_cpu[g] = il;
-    c->shares[g] = (pn_gpu_share){ dense + experts, work, blocks + (more < left ? more : left) };
+    c->shares[g] = (pn_gpu_share){
+        .weights = dense + experts,
+        .work = work,
+        .sequences = blocks + (more < left ? more : left),
+    };
     const double fill = room ? (double)need / (double)room : 0;
     c->fill = fill > c->fill ? fill : c->fill;
     return !*lacking;
@@ -92,27 +97,78 @@ static void try_split(const pn_placement_in *in, int n_gpu, int split, candidate
         *least = worst;
 }
 
+/* --- the chosen one --------------------------------------------------------------------------- */
+
+void pn_placement_cache_bytes(const pn_placement *plan, const pn_layer_bytes *layers, int n_expert,
+                              int g, size_t *bytes)
+{
+    for (int il = 0; il < plan->n_layer; il++) {
+        const pn_place p = plan->layers[il];
+        bytes[il] =
+            p.gpu == g && p.experts == PN_PLACE_CPU ? layers[il].experts / (size_t)n_expert : 0;
+    }
+}
+
+/* Layers [from, to) of GPU g: gives what is left to a cache, and the room of as many layers more as
+ * had to give way: half of their experts, if they are those that are used most, serve most tokens,
+ * while each of these layers costs a token the way to the CPU and back. bytes: room for
+ * [n_layer]. */
+static void add_cache(const pn_placement_in *in, const candidate *c, int g, int from, int to,
+                      size_t *bytes, pn_placement *plan)
+{
+    pn_gpu_share *const s = &plan->shares[g];
+    const int asked = in->n_cpu_moe < from ? from : in->n_cpu_moe < to ? in->n_cpu_moe : to;
+    const int first = c->last_cpu[g], n_short = first - asked;
+    const int end = first + n_short < to ? first + n_short : to;
+    const sums shared = sum_layers(in->layers, first, end);
+    if (in->cache_max >= shared.experts) {
+        s->weights -= shared.experts;
+        for (int il = first; il < end; il++)
+            plan->layers[il].experts = PN_PLACE_CPU;
+    }
+    const size_t left = in->gpus[g].free_bytes - s->weights - s->work - s->sequences;
+    pn_placement_cache_bytes(plan, in->layers, in->n_expert, g, bytes);
+    const pn_expert_room room = {
+        .bytes = bytes,
+        .n_layer = in->n_layer,
+        .n_expert = in->n_expert,
+        .room = left < in->cache_max ? left : in->cache_max,
+    };
+    s->n_cached = pn_expert_room_slots(&room, &s->cache);
+    for (int il = from; il < to; il++)
+        s->n_cacheable += bytes[il] ? (size_t)in->n_expert : 0;
+}
+
 static pn_status write_down(const pn_placement_in *in, const candidate *c, pn_placement *plan,
                             pn_err *err)
 {
     pn_place *const layers = pn_calloc((size_t)in->n_layer, sizeof *layers);
-    if (!layers)
+    size_t *const bytes = pn_calloc((size_t)in->n_layer, sizeof *bytes);
+    if (!layers || !bytes) {
+        pn_free(layers);
+        pn_free(bytes);
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a plan");
+    }
     *plan = (pn_placement){
         .layers = layers,
         .n_layer = in->n_layer,
         .split_layer = c->split_layer,
         .n_gpu = c->n_gpu,
-        .n_cpu_moe = c->n_cpu,
     };
     memcpy(plan->gpus, in->gpus, sizeof plan->gpus);
     memcpy(plan->shares, c->shares, sizeof plan->shares);
     for (int il = 0; il < in->n_layer; il++) {
         const int8_t g = il >= c->split_layer;
-        const bool is_on_cpu = il < c->last_cpu[g];
-        layers[il] = (pn_place){ g, is_on_cpu ? PN_PLACE_CPU : g };
-        plan->cpu_bytes += is_on_cpu ? in->layers[il].experts : 0;
+        layers[il] = (pn_place){ g, il < c->last_cpu[g] ? PN_PLACE_CPU : g };
     }
+    for (int g = 0; g < c->n_gpu && in->cache_max; g++)
+        add_cache(in, c, g, g ? c->split_layer : 0,
+                  g == c->n_gpu - 1 ? in->n_layer : c->split_layer, bytes, plan);
+    for (int il = 0; il < in->n_layer; il++) {
+        plan->n_cpu_moe += layers[il].experts == PN_PLACE_CPU;
+        plan->cpu_bytes += layers[il].experts == PN_PLACE_CPU ? in->layers[il].experts : 0;
+    }
+    pn_free(bytes);
     return PN_OK;
 }
 
@@ -174,13 +230,18 @@ void pn_placement_print(const pn_placement *plan, pn_buf *out)
     }
     for (int g = 0; g < plan->n_gpu; g++) {
         const pn_gpu_share *const s = &plan->shares[g];
-        const size_t used = s->weights + s->work + s->sequences;
+        const size_t used = s->weights + s->work + s->sequences + s->cache;
         pn_buf_addf(out,
                     "GPU %d (%s): %zu MiB weights, %zu MiB workspace, %zu MiB for sequences, "
                     "%zu MiB left\n",
                     plan->gpus[g].ordinal, plan->gpus[g].name, s->weights >> 20, s->work >> 20,
                     s->sequences >> 20, (plan->gpus[g].free_bytes - used) >> 20);
     }
+    for (int g = 0; g < plan->n_gpu; g++)
+        if (plan->shares[g].cache)
+            pn_buf_addf(out, "experts: %zu MiB of GPU %d for the most used %zu of %zu\n",
+                        plan->shares[g].cache >> 20, plan->gpus[g].ordinal,
+                        plan->shares[g].n_cached, plan->shares[g].n_cacheable);
     if (plan->n_cpu_moe)
         pn_buf_addf(out, "CPU: %zu MiB of routed experts\n", plan->cpu_bytes >> 20);
 }

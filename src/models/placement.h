@@ -4,7 +4,10 @@
  * A layer's trunk (attention or delta net, norms) and state, its router and its shared expert are
  * on one GPU; its routed experts, most of the bytes of which a token reads few, are there too or on
  * the CPU. With two GPUs (the dies of one card, too) the first has layers [0, split), the second
- * the rest and the head. */
+ * the rest and the head.
+ *
+ * What memory is left then holds copies of the experts that layers on the CPU use most. Where a GPU
+ * has no room for some layers' experts, as many other layers share theirs in that way. */
 #ifndef PN_MODELS_PLACEMENT_H
 #define PN_MODELS_PLACEMENT_H
 
@@ -38,10 +41,12 @@ typedef struct pn_placement_in {
     size_t want_state, want_page; /* and that are given room if there is any left */
     pn_gpu_room gpus[PN_GPU_MAX];
     int n_gpu;
-    bool uses_all;   /* all of them, even if one alone has room for everything */
-    int split_layer; /* first layer of the second GPU; -1: chosen */
-    int n_cpu_moe;   /* the routed experts of the first n layers are on the CPU; of more, if
+    bool uses_all;    /* all of them, even if one alone has room for everything */
+    int split_layer;  /* first layer of the second GPU; -1: chosen */
+    int n_cpu_moe;    /* the routed experts of the first n layers are on the CPU; of more, if
                         memory is short */
+    int n_expert;     /* routed experts of a layer, of one size */
+    size_t cache_max; /* bytes of each GPU for experts that layers on the CPU use most; 0: none */
 } pn_placement_in;
 
 typedef struct pn_place {
@@ -52,6 +57,9 @@ typedef struct pn_place {
 typedef struct pn_gpu_share {
     size_t weights, work;
     size_t sequences; /* room for their blocks */
+    size_t cache;     /* for the most used experts (models/expert_cache.h) of its layers whose */
+    size_t n_cached;  /* experts are on the CPU, so many of n_cacheable */
+    size_t n_cacheable;
 } pn_gpu_share;
 
 typedef struct pn_placement {
@@ -65,11 +73,16 @@ typedef struct pn_placement {
 } pn_placement;
 
 /* Makes the plan with the fewest routed experts on the CPU; of equal ones that with fewer GPUs,
- * then that which fills them most evenly.
+ * then that which fills them most evenly; a cache of experts is not part of the choice.
  * Errors: PN_ERR_ARG (a split that is none), PN_ERR_LIMIT (even without routed experts the rest
  * does not fit: says what is lacking), PN_ERR_NOMEM. */
 pn_status pn_placement_make(const pn_placement_in *in, pn_placement *plan, pn_err *err);
 void pn_placement_clear(pn_placement *plan);
+
+/* Bytes of an expert of each layer that takes part in the cache of GPU g, 0 of the others:
+ * bytes [n_layer]. */
+void pn_placement_cache_bytes(const pn_placement *plan, const pn_layer_bytes *layers, int n_expert,
+                              int g, size_t *bytes);
 
 /* The plan as a table, one line for each run of layers that are placed alike, then one for each
  * GPU. */

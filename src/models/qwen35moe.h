@@ -172,6 +172,10 @@ void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_t
  * sums [n_tok][n_embd] is what it is before the shared expert's share. */
 void pn_qwen35moe_experts_forward(pn_qwen35moe_pass *p, int il, const pn_acts *in, float *sums,
                                   size_t n_tok);
+/* The products, before any sum, of those that have elsewhere[ie] < 0: products [n][n_embd] in the
+ * order of ws->place [n_tok * n_used], which is -1 for the others. Returns n. */
+size_t pn_qwen35moe_products_forward(pn_qwen35moe_pass *p, int il, const pn_acts *in,
+                                     const int32_t *elsewhere, float *products, size_t n_tok);
 
 /* Floats of ws->attn_parts: one decoding sequence of the longest context (at most 2^20 positions;
  * beyond, a head's chunks stay with one thread), where there are more threads than KV heads; else

@@ -288,9 +288,11 @@ static pn_status run_pass(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
         memset(p->q->bad[g], 0, (size_t)p->c.n_part * sizeof(int32_t));
     p->g = place_of(p, 0)->gpu;
     p->st = pn_gpus_turn(&p->q->gpus, p->g, p->err);
+    pn_gpu_cache_begin(p);
     pn_gpu_index(p, true);
     const pn_status st = pn_gpu_records(p) ? run_short(p, batch) : run_layers(p, batch);
     finish(p);
+    pn_gpu_cache_end(p);
     if (p->st != PN_OK)
         return p->st;
     const pn_status end = advance(p);

@@ -6,6 +6,7 @@
  *   qwen35moe_cuda_weights.c   sizes of the weights, upload
  *   qwen35moe_cuda_ws.c        the workspace in device memory
  *   qwen35moe_cuda_index.c     what each pass uploads: embeddings, angles, tables
+ *   qwen35moe_cuda_cache.c     the most used experts of layers on the CPU
  *   qwen35moe_cuda_graph.c     passes of single tokens, recorded and replayed
  *   qwen35moe_cuda_launch.c    norms, quantisation, projections: what all sub-blocks launch
  *   qwen35moe_cuda_{ssm,attn,moe}.c   the three kinds of sub-block */
@@ -16,6 +17,7 @@
 #include "cuda/graph.h"
 #include "cuda/matmul.h"
 #include "cuda/net.h"
+#include "models/expert_stage.h"
 #include "models/gpus.h"
 #include "models/qwen35moe.h"
 
@@ -27,7 +29,7 @@ typedef struct pn_qwen35moe_gpu_layer {
     pn_dmat attn_qkv, attn_gate, ssm_alpha, ssm_beta, ssm_out; /* of delta net layers */
     const float *ssm_conv1d, *ssm_a, *ssm_dt, *ssm_norm;
     pn_dmat ffn_gate_inp, ffn_gate_inp_shexp, ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp;
-    pn_dmat ffn_gate_exps, ffn_up_exps, ffn_down_exps; /* w NULL: on the CPU */
+    pn_dmat ffn_gate_exps, ffn_up_exps, ffn_down_exps; /* w NULL: on the CPU, all of them */
     int64_t conv_off, state_off; /* floats, within the GPU's part of a state */
     int64_t kv_first;            /* KV heads of the layers before, within its part of a page */
 } pn_qwen35moe_gpu_layer;
@@ -65,13 +67,19 @@ typedef struct pn_qwen35moe_gpu_ws {
     int32_t *top_id, *first, *list, *n_list, *tok, *place;
     pn_qwen35moe_gpu_acts ff, ff_shexp;
     float *up, *up_shexp;     /* [B * n_used][ff], [B][ff_shexp]: where gate and up are apart */
-    float *down, *down_shexp; /* [B * n_used][n_embd], [B][n_embd] */
+    float *down, *down_shexp; /* [B * n_used][n_embd], at least 2 * PN_GPU_SINGLE_TOKENS * n_used;
+                                 [B][n_embd] */
     float *sums;              /* [B][n_embd] from the CPU */
+    int32_t *place_cpu;       /* [PN_GPU_SINGLE_TOKENS * n_used]: pn_moe_combine_args */
+    int32_t *expert_slots;    /* [n_layer][n_expert]: pn_moe_route.slot of layers on the CPU */
 } pn_qwen35moe_gpu_ws;
 
 enum {
     PN_GPU_LOGIT_ROWS = 64, /* of logits computed at once */
-    PN_GPU_TAIL_TOKENS = 2  /* of a pass, at most, that one block norms or routes after a product */
+    PN_GPU_TAIL_TOKENS = 2, /* of a pass, at most, that one block norms or routes after a product */
+    PN_GPU_SINGLE_TOKENS = 8,  /* of a pass, at most, whose experts are not grouped */
+    PN_GPU_MIXED_TOKENS = 2048 /* of a pass, at most, of which a GPU computes some experts, the CPU
+                                  the others: 128 MB of products through pinned memory */
 };
 
 /* Which kernels are fused; each bit that pn_device_opts.unfused has splits one into its parts. */
@@ -119,6 +127,21 @@ typedef struct pn_qwen35moe_gpu_graph {
     pn_stage_profile stages[PN_STAGE_COUNT]; /* what a replay adds to the profile */
 } pn_qwen35moe_gpu_graph;
 
+/* A GPU's copies of the experts that its layers on the CPU use most. */
+typedef struct pn_qwen35moe_gpu_cache {
+    pn_expert_cache *experts; /* NULL: there is none, and nothing below */
+    pn_expert_stages *stages;
+    size_t *bytes;  /* [n_layer] of an expert; 0: the layer takes no part */
+    uint8_t *arena; /* device memory */
+    void *pinned;
+    int32_t *slots; /* pinned [n_layer][n_expert]: the table as it was last uploaded */
+    fc_stream *copies;
+    fc_event *is_sent[PN_EXPERT_STAGES];
+    bool is_changed; /* the table, since then */
+    bool is_frozen;  /* an exchange has failed: there are no more */
+    uint64_t n_moved;
+} pn_qwen35moe_gpu_cache;
+
 typedef struct pn_qwen35moe_gpu {
     pn_gpus gpus;
     pn_qwen35moe_gpu_layer *layers; /* [n_layer] */
@@ -131,7 +154,11 @@ typedef struct pn_qwen35moe_gpu {
     pn_acts in;                 /* pinned: normed inputs of experts on the CPU */
     int32_t *top_id;            /* pinned [n_batch][n_expert_used], and their weights */
     float *top_w;
-    float *sums; /* pinned [n_batch][n_embd]: what the CPU made of them */
+    float *sums;        /* pinned [n_batch][n_embd]: what the CPU made of them */
+    float *products;    /* pinned [PN_GPU_MIXED_TOKENS * n_expert_used][n_embd]: or its products */
+    int32_t *place_cpu; /* pinned [PN_GPU_SINGLE_TOKENS * n_expert_used]: pn_moe_combine_args */
+    size_t *n_chosen;   /* [n_expert] tokens of each in a layer */
+    pn_qwen35moe_gpu_cache cache[PN_GPU_MAX];
     void *pinned;
     fc_event *is_routed[PN_GPU_MAX]; /* in, top_id and top_w are there */
     fc_event *is_past[PN_GPU_MAX][2];
@@ -178,6 +205,13 @@ static inline bool pn_gpu_fuses(const pn_qwen35moe_gpu_pass *p, unsigned bit)
 /* Bytes on a device of each layer [n_layer] and of the head. kv_type: of the pages. */
 void pn_qwen35moe_layer_bytes(const pn_model *model, pn_kv_type kv_type, pn_layer_bytes *layers,
                               size_t *head);
+/* An expert's three matrices, one behind the other, as they are in a GPU's memory: their bytes, the
+ * same written to dst, and where they are in a stack of them at w (a device address), mat_bytes
+ * from one to the next. */
+size_t pn_qwen35moe_expert_bytes(const pn_qwen35moe *m, int il);
+size_t pn_qwen35moe_expert_write(const pn_qwen35moe *m, int il, int ie, uint8_t *dst);
+void pn_qwen35moe_expert_mats(const pn_qwen35moe *m, int il, const uint8_t *w, size_t mat_bytes,
+                              pn_qwen35moe_gpu_layer *l);
 /* Allocates and uploads all weights as planned, repacked by the exec's threads. Errors: the
  * device's; PN_ERR_CANCELLED by progress. */
 pn_status pn_qwen35moe_gpu_upload(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_device_opts *opts,
@@ -249,6 +283,18 @@ void pn_gpu_stage_end(pn_qwen35moe_gpu_pass *p, pn_stage stage);
 void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il, const float *next);
 void pn_gpu_ssm(pn_qwen35moe_gpu_pass *p, int il, const float *next);
 void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const float *next);
+
+/* --- qwen35moe_cuda_cache.c ------------------------------------------------------------------- */
+
+/* As planned for GPU g, and without where memory is short after all. The experts that it begins
+ * with are uploaded with the weights. Errors: the device's. */
+pn_status pn_qwen35moe_gpu_cache_new(const pn_exec *ex, pn_qwen35moe_gpu *q, int g, pn_err *err);
+void pn_qwen35moe_gpu_cache_free(pn_qwen35moe_gpu *q, int g);
+/* Before a pass, when nothing of the one before is running: exchanges go on, and the GPUs get the
+ * table that holds for the pass. An exchange that fails is the last; the pass goes on. */
+void pn_gpu_cache_begin(pn_qwen35moe_gpu_pass *p);
+/* After a pass. */
+void pn_gpu_cache_end(pn_qwen35moe_gpu_pass *p);
 
 /* --- qwen35moe_cuda_graph.c ------------------------------------------------------------------- */
 

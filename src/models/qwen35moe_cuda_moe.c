@@ -1,13 +1,17 @@
 /* The mixture of experts on a GPU: qwen35moe_moe.c. Few tokens: each chosen expert by itself. Many:
  * grouped by expert. Where the routed experts are on the CPU, it computes them from what the GPU
- * normed and routed, while the GPU computes the shared expert. */
+ * normed and routed, while the GPU computes the shared expert and those that it has copies of; then
+ * the CPU sends its products, not their sums, and the GPU adds all in rank order. */
 #include "models/qwen35moe_cuda.h"
 
 #include <string.h>
 
-enum {
-    SINGLE_TOKENS = 8 /* of a pass, at most, whose experts are not grouped */
-};
+/* Who computes the routed experts of a pass's tokens. */
+typedef enum routed {
+    BY_GPU,
+    BY_CPU,
+    BY_BOTH
+} routed;
 
 typedef struct moe {
     pn_qwen35moe_gpu_pass *p;
@@ -17,7 +21,8 @@ typedef struct moe {
     int il;
     float *x;
     size_t n_tok, n_slot, ff, ffs;
-    bool is_grouped, has_routed; /* has_routed: on this GPU */
+    routed by;
+    bool is_grouped, has_routed; /* has_routed: the GPU computes some or all */
     pn_moe_route route;
 } moe;
 
@@ -50,6 +55,7 @@ static void route(moe *c)
         .n_tok = (uint32_t)c->n_tok,
         .n_used = (uint32_t)c->cfg->n_expert_used,
         .n_expert = (uint32_t)c->cfg->n_expert,
+        .slot = c->by == BY_BOTH ? ws->expert_slots + c->il * c->cfg->n_expert : NULL,
     };
     if (!c->is_grouped)
         return;
@@ -149,6 +155,25 @@ static void down_products(const moe *c)
     product(c, &a);
 }
 
+/* x += the sum of all experts' products. */
+static void combine(const moe *c, const float *y_cpu, const int32_t *place_cpu)
+{
+    const pn_moe_combine_args a = {
+        .y = c->ws->down,
+        .y_shexp = c->ws->down_shexp,
+        .top_w = c->ws->top_w,
+        .sgate = c->ws->sgate,
+        .place = c->route.place,
+        .y_cpu = y_cpu,
+        .place_cpu = place_cpu,
+        .x = c->x,
+        .n_tok = (uint32_t)c->n_tok,
+        .n_used = (uint32_t)c->cfg->n_expert_used,
+        .n_embd = (uint32_t)c->cfg->n_embd,
+    };
+    pn_gpu_launch(c->p, pn_moe_combine_dims(&a), &a);
+}
+
 /* next: as for pn_gpu_moe. */
 static void down(const moe *c, const float *next)
 {
@@ -169,18 +194,7 @@ static void down(const moe *c, const float *next)
         return;
     }
     down_products(c);
-    const pn_moe_combine_args a = {
-        .y = ws->down,
-        .y_shexp = ws->down_shexp,
-        .top_w = ws->top_w,
-        .sgate = ws->sgate,
-        .place = c->route.place,
-        .x = c->x,
-        .n_tok = (uint32_t)c->n_tok,
-        .n_used = (uint32_t)c->cfg->n_expert_used,
-        .n_embd = (uint32_t)c->cfg->n_embd,
-    };
-    pn_gpu_launch(c->p, pn_moe_combine_dims(&a), &a);
+    combine(c, NULL, NULL);
 }
 
 /* --- routed experts on the CPU ---------------------------------------------------------------- */
@@ -210,20 +224,93 @@ static void send_routing(const moe *c)
         c->p->st = fc_event_record(q->is_routed[c->p->g], pn_gpu_stream(c->p), c->p->err);
 }
 
-/* The sums of the routed experts, by the CPU, on their way to the GPU. */
-static void compute_routed(const moe *c)
+static void copy_in(const moe *c, void *dst, const void *src, size_t bytes)
+{
+    if (c->p->st == PN_OK)
+        c->p->st = fc_copy_in(pn_gpu_stream(c->p), dst, src, bytes, c->p->err);
+}
+
+/* Waits for the routing; false where the pass has failed. */
+static bool receive_routing(const moe *c)
 {
     pn_qwen35moe_gpu_pass *const p = c->p;
     pn_qwen35moe_gpu *const q = p->q;
     if (p->st == PN_OK)
         p->st = fc_event_sync(q->is_routed[p->g], p->err);
     if (p->st != PN_OK)
-        return;
+        return false;
     memcpy(p->c.ws->top_id, q->top_id, c->n_slot * sizeof(int32_t));
     memcpy(p->c.ws->top_w, q->top_w, c->n_slot * sizeof(float));
-    pn_qwen35moe_experts_forward(&p->c, c->il, &q->in, q->sums, c->n_tok);
-    p->st = fc_copy_in(pn_gpu_stream(p), c->ws->sums, q->sums,
-                       c->n_tok * (size_t)c->cfg->n_embd * sizeof(float), p->err);
+    if (q->cache[p->g].experts)
+        pn_expert_cache_count(q->cache[p->g].experts, c->il, q->top_id, c->n_slot);
+    return true;
+}
+
+/* The sums of the routed experts, by the CPU, on their way to the GPU. */
+static void compute_sums(const moe *c)
+{
+    pn_qwen35moe_gpu *const q = c->p->q;
+    if (!receive_routing(c))
+        return;
+    pn_qwen35moe_experts_forward(&c->p->c, c->il, &q->in, q->sums, c->n_tok);
+    copy_in(c, c->ws->sums, q->sums, c->n_tok * (size_t)c->cfg->n_embd * sizeof(float));
+    pn_exec_count_experts(c->p->c.ex, c->n_slot, 0);
+}
+
+/* Of few tokens the CPU's products stand behind the GPU's. */
+static float *cpu_products(const moe *c)
+{
+    return c->ws->down + c->n_slot * (size_t)c->cfg->n_embd;
+}
+
+static void send_few(const moe *c, size_t n)
+{
+    pn_qwen35moe_gpu *const q = c->p->q;
+    memcpy(q->place_cpu, c->p->c.ws->place, c->n_slot * sizeof(int32_t));
+    copy_in(c, cpu_products(c), q->products, n * (size_t)c->cfg->n_embd * sizeof(float));
+    copy_in(c, c->ws->place_cpu, q->place_cpu, c->n_slot * sizeof(int32_t));
+}
+
+/* Of many they go to their places among the GPU's, in runs: the order is that of the experts here
+ * and there, and those that the GPU has computed are left out here. */
+static void send_many(const moe *c, const int32_t *slots)
+{
+    const pn_qwen35moe_ws *const ws = c->p->c.ws;
+    pn_qwen35moe_gpu *const q = c->p->q;
+    const size_t row = (size_t)c->cfg->n_embd * sizeof(float);
+    size_t there = 0, here = 0, n = 0; /* a run's first row on the GPU, on the CPU, its length */
+    memset(q->n_chosen, 0, (size_t)c->cfg->n_expert * sizeof *q->n_chosen);
+    for (size_t i = 0; i < c->n_slot; i++)
+        q->n_chosen[ws->top_id[i]]++;
+    for (int ie = 0; ie <= c->cfg->n_expert; ie++) {
+        const bool is_end = ie == c->cfg->n_expert;
+        if (!is_end && slots[ie] < 0) {
+            n += (size_t)(ws->exp_first[ie + 1] - ws->exp_first[ie]);
+            continue;
+        }
+        copy_in(c, (uint8_t *)c->ws->down + there * row, (uint8_t *)q->products + here * row,
+                n * row);
+        here += n;
+        there += n + (is_end ? 0 : q->n_chosen[ie]);
+        n = 0;
+    }
+}
+
+/* The products of the experts that the GPU has no copy of. */
+static void compute_rest(const moe *c)
+{
+    pn_qwen35moe_gpu_pass *const p = c->p;
+    pn_qwen35moe_gpu *const q = p->q;
+    const int32_t *const slots = q->cache[p->g].slots + c->il * c->cfg->n_expert;
+    if (!receive_routing(c))
+        return;
+    const size_t n =
+        pn_qwen35moe_products_forward(&p->c, c->il, &q->in, slots, q->products, c->n_tok);
+    if (c->is_grouped)
+        send_many(c, slots);
+    else
+        send_few(c, n);
+    pn_exec_count_experts(p->c.ex, c->n_slot, c->n_slot - n);
 }
 
 static void add_sums(const moe *c)
@@ -241,14 +328,22 @@ static void add_sums(const moe *c)
 
 /* --- the layer -------------------------------------------------------------------------------- */
 
+static routed routed_by(const pn_qwen35moe_gpu_pass *p, int il, size_t n_tok)
+{
+    if (p->q->gpus.plan.layers[il].experts != PN_PLACE_CPU)
+        return BY_GPU;
+    const bool has_copies = p->q->layers[il].ffn_gate_exps.w != NULL;
+    return has_copies && n_tok <= PN_GPU_MIXED_TOKENS ? BY_BOTH : BY_CPU;
+}
+
 /* Bytes and multiply-adds of matrices that a pass reads: all of the shared expert's; of the routed
- * ones as many as are chosen, at most all. */
+ * ones as many as are chosen, at most all. Of how many a GPU has copies is not known here. */
 static void count(const moe *c, const pn_qweight *exps, const pn_qweight *shexp)
 {
     const double n_slot = (double)c->n_slot, n_mat = (double)exps->n_mat;
     c->p->bytes += (double)shexp->mat_bytes;
     c->p->macs += (double)c->n_tok * (double)(shexp->n * shexp->n_row);
-    if (!c->has_routed)
+    if (c->by != BY_GPU)
         return;
     c->p->bytes += (n_slot < n_mat ? n_slot : n_mat) * (double)(exps->n_row * exps->row_bytes);
     c->p->macs += n_slot * (double)(exps->n * exps->n_row);
@@ -258,7 +353,7 @@ void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const 
 {
     const pn_qwen35moe *const m = p->c.m;
     const pn_qwen35moe_moe *const e = &m->moe[il];
-    const bool has_routed = p->q->layers[il].ffn_gate_exps.w != NULL;
+    const routed by = routed_by(p, il, n_tok);
     moe c = {
         .p = p,
         .l = &p->q->layers[il],
@@ -270,12 +365,13 @@ void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const 
         .n_slot = n_tok * (size_t)m->cfg.n_expert_used,
         .ff = (size_t)e->n_ff_exp,
         .ffs = (size_t)m->cfg.n_ff_shexp,
-        .is_grouped = has_routed && n_tok > SINGLE_TOKENS,
-        .has_routed = has_routed,
+        .by = by,
+        .is_grouped = by != BY_CPU && n_tok > PN_GPU_SINGLE_TOKENS,
+        .has_routed = by != BY_CPU,
     };
     pn_gpu_stage_begin(p);
     route(&c);
-    if (!has_routed)
+    if (by != BY_GPU)
         send_routing(&c);
     pn_gpu_stage_end(p, PN_STAGE_ROUTER);
 
@@ -286,14 +382,17 @@ void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const 
     pn_gpu_stage_end(p, PN_STAGE_EXPERTS_UP);
 
     pn_gpu_stage_begin(p);
-    if (has_routed)
+    if (by == BY_GPU)
         down(&c, next);
     else
         down_products(&c);
     count(&c, &e->ffn_down_exps, &e->ffn_down_shexp);
     pn_gpu_stage_end(p, PN_STAGE_EXPERTS_DOWN);
-    if (!has_routed) {
-        compute_routed(&c);
+    if (by == BY_CPU) {
+        compute_sums(&c);
         add_sums(&c);
+    } else if (by == BY_BOTH) {
+        compute_rest(&c);
+        combine(&c, c.is_grouped ? NULL : cpu_products(&c), c.is_grouped ? NULL : c.ws->place_cpu);
     }
 }

@@ -19,7 +19,15 @@ static pn_status open_and_plan(const pn_exec *ex, const pn_device_opts *opts,
 {
     const pn_qwen35moe *const m = model_of(ex);
     const int n_ctx = pn_gpus_n_ctx(opts, m->cfg.n_ctx);
-    pn_placement_in in = { .layers = layers, .n_layer = m->cfg.n_layer };
+    const bool has_cache =
+        !opts->no_expert_cache && !opts->takes_turns; /* its copies go on beside */
+    const size_t cache_max = opts->expert_cache_bytes ? opts->expert_cache_bytes : SIZE_MAX;
+    pn_placement_in in = {
+        .layers = layers,
+        .n_layer = m->cfg.n_layer,
+        .n_expert = m->cfg.n_expert,
+        .cache_max = has_cache ? cache_max : 0,
+    };
     pn_qwen35moe_gpu_ws ws;
     PN_TRY(pn_gpus_open(gpus, opts, &in, err));
     pn_qwen35moe_layer_bytes(ex->model, opts->kv_type, layers, &in.head);
@@ -127,6 +135,11 @@ static size_t divide_pinned(const pn_exec *ex, pn_qwen35moe_gpu *q, void *base)
     q->top_id = pn_carve(&c, sizeof(int32_t), n_slot);
     q->top_w = pn_carve(&c, sizeof(float), n_slot);
     q->sums = pn_carve(&c, sizeof(float), B * n_embd);
+    const size_t n_mixed = B < PN_GPU_MIXED_TOKENS ? B : PN_GPU_MIXED_TOKENS;
+    const size_t n_product = n_mixed * (size_t)m->cfg.n_expert_used;
+    q->products = pn_carve(&c, sizeof(float), n_product * n_embd);
+    q->place_cpu =
+        pn_carve(&c, sizeof(int32_t), PN_GPU_SINGLE_TOKENS * (size_t)m->cfg.n_expert_used);
     return c.used;
 }
 
@@ -164,7 +177,8 @@ static pn_status fill(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_device_opts *op
     pn_twin_shape shapes[PN_GPU_MAX][PN_TWIN_KINDS];
     q->layers = pn_calloc((size_t)m->cfg.n_layer, sizeof *q->layers);
     q->first_row = pn_calloc((size_t)ex->n_batch, sizeof *q->first_row);
-    if (!q->layers || !q->first_row)
+    q->n_chosen = pn_calloc((size_t)m->cfg.n_expert, sizeof *q->n_chosen);
+    if (!q->layers || !q->first_row || !q->n_chosen)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a table of layers");
     PN_TRY(open_gpus(ex, opts, &q->gpus, err));
     log_plan(ex, &q->gpus.plan);
@@ -172,6 +186,8 @@ static pn_status fill(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_device_opts *op
         shape_blocks(ex->model, q, g, shapes[g]);
     const size_t x_bytes = (size_t)ex->n_batch * (size_t)m->cfg.n_embd * sizeof(float);
     PN_TRY(pn_gpus_start(&q->gpus, x_bytes, shapes, err));
+    for (int g = 0; g < q->gpus.n; g++)
+        PN_TRY(pn_qwen35moe_gpu_cache_new(ex, q, g, err));
     PN_TRY(pn_qwen35moe_gpu_upload(ex, q, opts, err));
     const int n_ctx = pn_gpus_n_ctx(opts, m->cfg.n_ctx);
     for (int g = 0; g < q->gpus.n; g++)
@@ -196,12 +212,14 @@ static void clear(pn_qwen35moe_gpu *q)
         fc_event_free(q->is_routed[g]);
         if (g == 0)
             fc_pinned_free(d, q->pinned);
+        pn_qwen35moe_gpu_cache_free(q, g);
         fc_free(d, q->work[g]);
         fc_free(d, q->weights[g]);
     }
     pn_gpus_close(&q->gpus);
     pn_free(q->layers);
     pn_free(q->first_row);
+    pn_free(q->n_chosen);
     pn_free(q);
 }
 

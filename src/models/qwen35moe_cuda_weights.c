@@ -211,6 +211,18 @@ static pn_status send(uploader *u, const uint8_t *src, size_t bytes, pn_err *err
     return PN_OK;
 }
 
+/* A stack of them at w. */
+static pn_dmat dmat_of(const pn_qweight *q, const uint8_t *w, size_t mat_bytes)
+{
+    return (pn_dmat){
+        .w = w,
+        .mat_bytes = mat_bytes,
+        .type = q->type,
+        .n = (uint32_t)q->n,
+        .n_row = (uint32_t)q->n_row,
+    };
+}
+
 static pn_status send_matrix(uploader *u, const matrix *m, pn_err *err)
 {
     enum {
@@ -219,13 +231,7 @@ static pn_status send_matrix(uploader *u, const matrix *m, pn_err *err)
     const pn_qweight *const w = m->w;
     const size_t mat_bytes = fc_repack_bytes(w->type, w->n, w->n_row);
     const size_t fit = u->stage_bytes / 2 / mat_bytes, step = fit ? fit : 1;
-    *m->to = (pn_dmat){
-        .w = u->at,
-        .mat_bytes = mat_bytes,
-        .type = w->type,
-        .n = (uint32_t)w->n,
-        .n_row = (uint32_t)w->n_row,
-    };
+    *m->to = dmat_of(w, u->at, mat_bytes);
     for (size_t i = 0; i < w->n_mat; i += step) {
         const size_t n = w->n_mat - i < step ? w->n_mat - i : step;
         uint8_t *dst;
@@ -270,8 +276,101 @@ static pn_status send_gpu(uploader *u, pn_qwen35moe_gpu *q, int g, pn_err *err)
         const inventory v = list_head(m, q);
         PN_TRY(send_all(u, &v, true, err));
     }
-    return fc_stream_sync(u->stream, err);
+    return PN_OK;
 }
+
+/* --- single experts --------------------------------------------------------------------------- */
+
+enum {
+    EXPERT_MATS = 3
+};
+
+typedef struct expert_mats {
+    const pn_qweight *w[EXPERT_MATS];
+    size_t off[EXPERT_MATS + 1]; /* of each in the expert; behind the last one its bytes */
+} expert_mats;
+
+static expert_mats mats_of(const pn_qwen35moe *m, int il)
+{
+    const pn_qwen35moe_moe *const e = &m->moe[il];
+    expert_mats x = { .w = { &e->ffn_gate_exps, &e->ffn_up_exps, &e->ffn_down_exps } };
+    for (int i = 0; i < EXPERT_MATS; i++)
+        x.off[i + 1] = x.off[i] + fc_repack_bytes(x.w[i]->type, x.w[i]->n, x.w[i]->n_row);
+    return x;
+}
+
+size_t pn_qwen35moe_expert_bytes(const pn_qwen35moe *m, int il)
+{
+    return mats_of(m, il).off[EXPERT_MATS];
+}
+
+size_t pn_qwen35moe_expert_write(const pn_qwen35moe *m, int il, int ie, uint8_t *dst)
+{
+    const expert_mats x = mats_of(m, il);
+    for (int i = 0; i < EXPERT_MATS; i++)
+        fc_repack_weight(x.w[i], (size_t)ie, 0, x.w[i]->n_row, dst + x.off[i]);
+    return x.off[EXPERT_MATS];
+}
+
+void pn_qwen35moe_expert_mats(const pn_qwen35moe *m, int il, const uint8_t *w, size_t mat_bytes,
+                              pn_qwen35moe_gpu_layer *l)
+{
+    const expert_mats x = mats_of(m, il);
+    pn_dmat *const to[EXPERT_MATS] = { &l->ffn_gate_exps, &l->ffn_up_exps, &l->ffn_down_exps };
+    for (int i = 0; i < EXPERT_MATS; i++)
+        *to[i] = dmat_of(x.w[i], w + x.off[i], mat_bytes);
+}
+
+typedef struct expert_ctx {
+    const pn_qwen35moe *m;
+    const pn_expert_move *moves; /* of one class */
+    size_t bytes;
+    uint8_t *dst;
+} expert_ctx;
+
+static void expert_region(void *ctx, size_t i0, size_t i1, int ith)
+{
+    (void)ith;
+    const expert_ctx *const c = ctx;
+    for (size_t i = i0; i < i1; i++)
+        pn_qwen35moe_expert_write(c->m, c->moves[i].il, c->moves[i].ie, c->dst + i * c->bytes);
+}
+
+/* Experts of slots that follow one another. */
+static pn_status send_experts(uploader *u, const pn_expert_move *moves, size_t n, size_t bytes,
+                              pn_err *err)
+{
+    uint8_t *dst;
+    PN_TRY(stage_for(u, n * bytes, &dst, err));
+    expert_ctx x = { u->ex->model->impl, moves, bytes, dst };
+    pn_pool_run(u->ex->pool, n, 1, expert_region, &x);
+    return send(u, dst, n * bytes, err);
+}
+
+/* The experts that the GPU's cache begins with. */
+static pn_status send_cache(uploader *u, const pn_qwen35moe_gpu_cache *c, size_t n_slot,
+                            pn_err *err)
+{
+    enum {
+        MOVES = 64
+    };
+    pn_expert_move moves[MOVES];
+    size_t n = 0, bytes = 0;
+    u->at = c->arena;
+    for (size_t i = 0; i < n_slot; i++) {
+        const pn_expert_move m = pn_expert_cache_first(c->experts, i);
+        const bool is_full = n == MOVES || (n + 1) * bytes > u->stage_bytes / 2;
+        if (n && (is_full || c->bytes[m.il] != bytes)) {
+            PN_TRY(send_experts(u, moves, n, bytes, err));
+            n = 0;
+        }
+        bytes = c->bytes[m.il];
+        moves[n++] = m;
+    }
+    return n ? send_experts(u, moves, n, bytes, err) : PN_OK;
+}
+
+/* --- all -------------------------------------------------------------------------------------- */
 
 static size_t largest(const inventory *v)
 {
@@ -295,6 +394,9 @@ static size_t stage_bytes(const pn_qwen35moe *m, pn_qwen35moe_gpu *q, size_t all
         const inventory v = list_layer(m, il, &q->layers[il]);
         const size_t n = largest(&v);
         most = n > most ? n : most;
+        for (int g = 0; g < q->gpus.n; g++)
+            if (q->cache[g].experts && q->cache[g].bytes[il] > most)
+                most = q->cache[g].bytes[il];
     }
     const size_t want = all < STAGE_BYTES ? all : STAGE_BYTES;
     return pn_round_up(most > want ? most : want, 2 * ALIGN);
@@ -318,6 +420,10 @@ static pn_status upload_to(uploader *u, pn_qwen35moe_gpu *q, int g, pn_err *err)
     if (st == PN_OK)
         st = send_gpu(u, q, g, err);
     PN_ASSERT(st != PN_OK || u->at == (uint8_t *)q->weights[g] + q->gpus.plan.shares[g].weights);
+    if (st == PN_OK && q->cache[g].experts)
+        st = send_cache(u, &q->cache[g], q->gpus.plan.shares[g].n_cached, err);
+    if (st == PN_OK)
+        st = fc_stream_sync(u->stream, err);
     if (st != PN_OK) /* the buffer may still be read */
         fc_stream_sync(u->stream, NULL);
     for (int i = 0; i < 2; i++) {
@@ -333,7 +439,7 @@ pn_status pn_qwen35moe_gpu_upload(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_dev
 {
     uploader u = { .ex = ex, .opts = opts };
     for (int g = 0; g < q->gpus.n; g++)
-        u.total += q->gpus.plan.shares[g].weights;
+        u.total += q->gpus.plan.shares[g].weights + q->gpus.plan.shares[g].cache;
     u.stage_bytes = stage_bytes(ex->model->impl, q, u.total);
     for (int g = 0; g < q->gpus.n; g++)
         PN_TRY(upload_to(&u, q, g, err));

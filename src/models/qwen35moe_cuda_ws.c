@@ -58,6 +58,7 @@ static void divide_moe(const pn_qwen35moe *m, size_t B, pn_carver *c, pn_qwen35m
     const pn_qwen35moe_cfg *const g = &m->cfg;
     const size_t n_embd = (size_t)g->n_embd, n_slot = B * (size_t)g->n_expert_used;
     const size_t ff = (size_t)m->n_ff_exp_max, ffs = (size_t)g->n_ff_shexp;
+    const size_t n_single = PN_GPU_SINGLE_TOKENS, n_down = B > 2 * n_single ? B : 2 * n_single;
     ws->router = pn_carve(c, sizeof(float), B * (size_t)g->n_expert);
     ws->sgate = pn_carve(c, sizeof(float), B);
     ws->top_w = pn_carve(c, sizeof(float), n_slot);
@@ -71,9 +72,10 @@ static void divide_moe(const pn_qwen35moe *m, size_t B, pn_carver *c, pn_qwen35m
     carve_acts(c, &ws->ff_shexp, m->need_ff_shexp, ffs, B);
     ws->up = pn_carve(c, sizeof(float), n_slot * ff);
     ws->up_shexp = pn_carve(c, sizeof(float), B * ffs);
-    ws->down = pn_carve(c, sizeof(float), n_slot * n_embd);
+    ws->down = pn_carve(c, sizeof(float), n_down * (size_t)g->n_expert_used * n_embd);
     ws->down_shexp = pn_carve(c, sizeof(float), B * n_embd);
     ws->sums = pn_carve(c, sizeof(float), B * n_embd);
+    ws->place_cpu = pn_carve(c, sizeof(int32_t), n_single * (size_t)g->n_expert_used);
 }
 
 size_t pn_qwen35moe_gpu_ws_divide(const pn_qwen35moe *m, size_t n_batch, int n_ctx, uint64_t base,
@@ -92,6 +94,7 @@ size_t pn_qwen35moe_gpu_ws_divide(const pn_qwen35moe *m, size_t n_batch, int n_c
     ws->index = pn_carve(&c, 1, pn_qwen35moe_index_bytes(m, n_batch));
     ws->count = pn_carve(&c, sizeof(int32_t), B * (size_t)(g->n_group + g->dt_rank));
     ws->tail_count = pn_carve(&c, sizeof(int32_t), PN_GPU_TAIL_TOKENS);
+    ws->expert_slots = pn_carve(&c, sizeof(int32_t), (size_t)g->n_layer * (size_t)g->n_expert);
 
     const size_t shared = c.used; /* the three sub-blocks use the same bytes in turn */
     size_t end = shared;

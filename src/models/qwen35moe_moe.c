@@ -23,9 +23,12 @@ typedef struct moe_ctx {
     const pn_qwen35moe_pass *p;
     const pn_qwen35moe_moe *e;
     const pn_acts *in; /* [n_tok] normed inputs */
-    float *x; /* [n_tok][n_embd], to which the result is added; without the shared expert the
+    float *x;        /* [n_tok][n_embd], to which the result is added; without the shared expert the
                           result itself */
+    float *products; /* [n_place][n_embd]: where the products go instead of into sums */
+    const int32_t *elsewhere; /* [n_expert]: >= 0 where another computes the expert; NULL: nobody */
     size_t n_tok;
+    size_t n_place;                /* (token, rank) pairs of the experts that are computed here */
     bool has_shexp;                /* the shared expert is among them */
     size_t n_list;                 /* experts with tokens */
     size_t rows;                   /* per item */
@@ -75,14 +78,23 @@ static void route_region(void *ctx, size_t i0, size_t i1, int ith)
     }
 }
 
-/* Places of (token, rank) grouped by expert, and the list of experts in use. Returns its length. */
-static size_t group_by_expert(const pn_qwen35moe_cfg *cfg, pn_qwen35moe_ws *ws, size_t n_tok)
+/* Whether the expert of (token, rank) pair i is computed here. */
+static bool is_here(const moe_ctx *c, size_t i)
 {
-    const size_t n_slot = n_tok * (size_t)cfg->n_expert_used;
+    return !c->elsewhere || c->elsewhere[c->p->ws->top_id[i]] < 0;
+}
+
+/* Places of (token, rank) grouped by expert, -1 of those of experts elsewhere, and the list of
+ * experts in use. */
+static void group_by_expert(moe_ctx *c)
+{
+    const pn_qwen35moe_cfg *const cfg = &c->p->m->cfg;
+    pn_qwen35moe_ws *const ws = c->p->ws;
+    const size_t n_slot = c->n_tok * (size_t)cfg->n_expert_used;
     int *const first = ws->exp_first;
     memset(first, 0, ((size_t)cfg->n_expert + 1) * sizeof *first);
     for (size_t i = 0; i < n_slot; i++)
-        first[ws->top_id[i] + 1]++;
+        first[ws->top_id[i] + 1] += is_here(c, i);
     size_t n_list = 0;
     for (int ie = 0; ie < cfg->n_expert; ie++) {
         if (first[ie + 1])
@@ -90,6 +102,9 @@ static size_t group_by_expert(const pn_qwen35moe_cfg *cfg, pn_qwen35moe_ws *ws, 
         first[ie + 1] += first[ie];
     }
     for (size_t i = 0; i < n_slot; i++) { /* first[ie] runs through the group, then is put back */
+        ws->place[i] = -1;
+        if (!is_here(c, i))
+            continue;
         const int place = first[ws->top_id[i]]++;
         ws->place[i] = place;
         ws->exp_tok[place] = (int)(i / (size_t)cfg->n_expert_used);
@@ -97,7 +112,8 @@ static size_t group_by_expert(const pn_qwen35moe_cfg *cfg, pn_qwen35moe_ws *ws, 
     for (int ie = cfg->n_expert; ie > 0; ie--)
         first[ie] = first[ie - 1];
     first[0] = 0;
-    return n_list;
+    c->n_list = n_list;
+    c->n_place = (size_t)first[cfg->n_expert];
 }
 
 /* --- products --------------------------------------------------------------------------------- */
@@ -269,9 +285,9 @@ static void down_region(void *ctx, size_t i0, size_t i1, int ith)
     }
 }
 
-/* One token, whose results fit in ws->down. Items: (expert, chunk of its rows), so that a thread
- * reads whole experts instead of a piece of each; then the sums. */
-static void down_one_region(void *ctx, size_t i0, size_t i1, int ith)
+/* One token, whose results fit in ws->down, or products that are wanted as they are. Items:
+ * (expert, chunk of its rows), so that a thread reads whole experts instead of a piece of each. */
+static void products_region(void *ctx, size_t i0, size_t i1, int ith)
 {
     const moe_ctx *const c = ctx;
     const size_t n_embd = (size_t)c->p->m->cfg.n_embd;
@@ -279,7 +295,7 @@ static void down_one_region(void *ctx, size_t i0, size_t i1, int ith)
     for (size_t item = i0; item < i1; item++) {
         const size_t row0 = item % c->n_chunk * c->rows;
         const size_t row1 = row0 + c->rows < n_embd ? row0 + c->rows : n_embd;
-        down_expert(c, item / c->n_chunk, row0, row1, c->p->ws->down + row0, n_embd, &s);
+        down_expert(c, item / c->n_chunk, row0, row1, c->products + row0, n_embd, &s);
     }
 }
 
@@ -298,11 +314,15 @@ static void down(moe_ctx *c)
 {
     pn_exec *const ex = c->p->ex;
     const size_t n_embd = (size_t)c->p->m->cfg.n_embd;
-    if (c->n_tok == 1) {
+    const bool wants_sums = !c->products;
+    if (c->n_tok == 1 && wants_sums)
+        c->products = c->p->ws->down;
+    if (c->products) {
         c->rows = pn_exec_rows_per_item(ex, n_down(c) * n_embd, 4 * PN_DECODE_ROWS);
         c->n_chunk = (n_embd + c->rows - 1) / c->rows;
-        pn_pool_run(ex->pool, n_down(c) * c->n_chunk, 1, down_one_region, c);
-        pn_pool_run(ex->pool, (n_embd + DOWN_ROWS - 1) / DOWN_ROWS, SUM_CHUNKS, sums_region, c);
+        pn_pool_run(ex->pool, n_down(c) * c->n_chunk, 1, products_region, c);
+        if (wants_sums)
+            pn_pool_run(ex->pool, (n_embd + DOWN_ROWS - 1) / DOWN_ROWS, SUM_CHUNKS, sums_region, c);
         return;
     }
     c->rows = pn_exec_rows_per_item(ex, n_embd, DOWN_ROWS);
@@ -316,7 +336,7 @@ static void down(moe_ctx *c)
 static void count(const moe_ctx *c, const pn_qweight *exps, const pn_qweight *shexp, double *bytes,
                   double *macs)
 {
-    const double n_slot = (double)c->n_tok * c->p->m->cfg.n_expert_used;
+    const double n_slot = (double)c->n_place;
     *bytes += (double)c->n_list * (double)(exps->n_row * exps->row_bytes);
     *macs += n_slot * (double)(exps->n * exps->n_row);
     if (!c->has_shexp)
@@ -349,7 +369,7 @@ static void run_experts(moe_ctx *c)
     pn_stage_end(ex, PN_STAGE_EXPERTS_UP, bytes, macs);
 
     pn_stage_begin(ex);
-    pn_exec_quantize(ex, &ws->ff, c->n_tok * (size_t)cfg->n_expert_used);
+    pn_exec_quantize(ex, &ws->ff, c->n_place);
     if (c->has_shexp)
         pn_exec_quantize(ex, &ws->ff_shexp, c->n_tok);
     down(c);
@@ -374,7 +394,7 @@ void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_t
     };
     pn_exec_project(ex, &ws->embd, n_tok, gates, 2, &bytes, &macs);
     pn_pool_run(ex->pool, n_tok, 8, route_region, &c);
-    c.n_list = group_by_expert(cfg, ws, n_tok);
+    group_by_expert(&c);
     pn_stage_end(ex, PN_STAGE_ROUTER, bytes, macs);
     run_experts(&c);
 }
@@ -383,6 +403,21 @@ void pn_qwen35moe_experts_forward(pn_qwen35moe_pass *p, int il, const pn_acts *i
                                   size_t n_tok)
 {
     moe_ctx c = { .p = p, .e = &p->m->moe[il], .in = in, .x = sums, .n_tok = n_tok };
-    c.n_list = group_by_expert(&p->m->cfg, p->ws, n_tok);
+    group_by_expert(&c);
     run_experts(&c);
+}
+
+size_t pn_qwen35moe_products_forward(pn_qwen35moe_pass *p, int il, const pn_acts *in,
+                                     const int32_t *elsewhere, float *products, size_t n_tok)
+{
+    moe_ctx c = { .p = p,
+                  .e = &p->m->moe[il],
+                  .in = in,
+                  .products = products,
+                  .elsewhere = elsewhere,
+                  .n_tok = n_tok };
+    group_by_expert(&c);
+    if (c.n_place)
+        run_experts(&c);
+    return c.n_place;
 }

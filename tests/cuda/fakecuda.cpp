@@ -66,6 +66,7 @@ void fakecuda_defaults(fakecuda_setup *s)
     s->init = (int)env("FAKECUDA_INIT", 0);
     s->oom = env("FAKECUDA_OOM", -1);
     s->lose = env("FAKECUDA_LOSE", -1);
+    s->refuse = env("FAKECUDA_REFUSE", -1);
 }
 
 void fakecuda_begin(const fakecuda_setup *setup)
@@ -94,6 +95,13 @@ void fakecuda_get_state(fakecuda_state *state)
     *state = fake_state;
 }
 
+void fakecuda_refuse(int64_t n)
+{
+    const std::lock_guard<std::recursive_mutex> hold(fake_lock);
+    fake_setup.refuse = fake_state.n_call + n;
+    fake_state.refused = false;
+}
+
 /* --- what every call begins with -------------------------------------------------------------- */
 
 CUresult fake_enter(int device, fake_call kind)
@@ -102,6 +110,12 @@ CUresult fake_enter(int device, fake_call kind)
         return NOT_INITIALIZED;
     if (device < 0)
         return INVALID_CONTEXT;
+    if (fake_state.n_call == fake_setup.refuse) {
+        fake_state.n_call++;
+        fake_state.refused = true;
+        fake_trace("device %d refuses a call", device);
+        return OPERATING_SYSTEM;
+    }
     if (fake_state.n_call++ == fake_setup.lose) {
         lost[(size_t)device] = true;
         fake_state.lost = true;

@@ -12,8 +12,8 @@
  * - one allocation, or one call, can be made to fail, or the device to fall away there.
  *
  * A program that only loads it sets it up by its environment: FAKECUDA_DEVICES, _SM, _MEM (bytes a
- * device), _SEED, _PEER, _GRAPH, _OOM, _LOSE, _INIT, _TRACE=1 (every operation to stderr). A test
- * calls what is below. */
+ * device), _SEED, _PEER, _GRAPH, _OOM, _LOSE, _REFUSE, _INIT, _TRACE=1 (every operation to stderr).
+ * A test calls what is below. */
 #ifndef PN_TESTS_CUDA_FAKECUDA_H
 #define PN_TESTS_CUDA_FAKECUDA_H
 
@@ -36,17 +36,18 @@ typedef struct fakecuda_setup {
     bool peer;     /* devices reach each other */
     bool graph;    /* streams can be recorded */
     bool trace;
-    int init;     /* what cuInit returns: 0, or an error such as 100 */
-    int64_t oom;  /* the allocating call, counted from 0, that is out of memory; -1: none */
-    int64_t lose; /* the call, counted from 0, at which its device falls away; -1: none */
+    int init;       /* what cuInit returns: 0, or an error such as 100 */
+    int64_t oom;    /* the allocating call, counted from 0, that is out of memory; -1: none */
+    int64_t lose;   /* the call, counted from 0, at which its device falls away; -1: none */
+    int64_t refuse; /* the call that fails, and nothing else does; -1: none */
 } fakecuda_setup;
 
 typedef struct fakecuda_state {
-    int64_t n_alloc, n_call; /* allocating calls, and all that may fail, since the setup */
-    int64_t n_op;            /* operations that ran */
-    int n_live;              /* allocations, streams, events, modules, graphs, contexts now */
-    size_t mem_used;         /* of all devices */
-    bool oom_done, lost;     /* the failure asked for has happened */
+    int64_t n_alloc, n_call;      /* allocating calls, and all that may fail, since the setup */
+    int64_t n_op;                 /* operations that ran */
+    int n_live;                   /* allocations, streams, events, modules, graphs, contexts now */
+    size_t mem_used;              /* of all devices */
+    bool oom_done, lost, refused; /* the failure asked for has happened */
 } fakecuda_state;
 
 /* What the environment says, or the numbers above. */
@@ -54,6 +55,8 @@ FAKE_EXPORT void fakecuda_defaults(fakecuda_setup *setup);
 /* A fresh driver; everything of the one before must be freed (n_live 0). */
 FAKE_EXPORT void fakecuda_begin(const fakecuda_setup *setup);
 FAKE_EXPORT void fakecuda_get_state(fakecuda_state *state);
+/* From here on the n-th call, counted from 0, is refused instead of the one in the setup. */
+FAKE_EXPORT void fakecuda_refuse(int64_t n);
 
 #ifdef __cplusplus
 }

@@ -185,6 +185,13 @@ CUresult cuEventSynchronize(CUevent event)
     return 0;
 }
 
+CUresult cuEventQuery(CUevent event)
+{
+    const fake_event *const e = (fake_event *)event;
+    ENTER(e->device, PLAIN);
+    return e->done >= e->recorded ? 0 : FC_CUDA_NOT_READY;
+}
+
 /* The time of the stand-in: a microsecond an operation. */
 CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 {

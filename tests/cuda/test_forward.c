@@ -25,10 +25,8 @@ static int setup(void **state)
     if (pn_tmpdir_setup(state) != 0)
         return -1;
     gpu_small_open(&small, N, 0);
-    gpu_mixed_write(pn_tmpdir_path("k.gguf"), "q4_k", gpu_k_types);
-    gpu_model_open(&mixed_k, pn_tmpdir_path("k.gguf"), N);
-    gpu_mixed_write(pn_tmpdir_path("b.gguf"), "q8_0", gpu_b_types);
-    gpu_model_open(&mixed_b, pn_tmpdir_path("b.gguf"), N);
+    gpu_mixed_open(&mixed_k, "q4_k", gpu_k_types, N);
+    gpu_mixed_open(&mixed_b, "q8_0", gpu_b_types, N);
     gpu_model_open(&tiny, pn_test_tiny("Q4_K_M"), N);
     return 0;
 }

@@ -3,6 +3,7 @@
 #include "cuda/matmul_data.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace
 {
@@ -228,6 +229,24 @@ void check_parts(const layer &l, bool is_grouped)
     c.n_embd = (uint32_t)l.s.n_embd;
     launch(c, pn_moe_combine_dims(&c));
     same("x", x, l.sum);
+    /* some products from elsewhere, in an order of their own */
+    array<float> y_cpu(y.size()), x3(l.res.begin(), l.res.size());
+    array<int32_t> place_cpu(l.s.n_tok * l.s.n_used);
+    for (size_t i = 0, at = 0; i < place_cpu.size(); i++) {
+        place_cpu[i] = random_below(2) ? (int32_t)at : -1;
+        const size_t slot = is_grouped ? (size_t)l.place[i] : i;
+        if (place_cpu[i] >= 0) {
+            std::copy_n(&l.y[i * l.s.n_embd], l.s.n_embd, y_cpu + at++ * l.s.n_embd);
+            std::fill_n(y + slot * l.s.n_embd, l.s.n_embd, NAN); /* not read */
+        }
+    }
+    c.y_cpu = y_cpu;
+    c.place_cpu = place_cpu;
+    c.x = x3;
+    launch(c, pn_moe_combine_dims(&c));
+    same("x, some experts elsewhere", x3, l.sum);
+    c.y_cpu = nullptr;
+    c.place_cpu = nullptr;
     /* the routed experts' sums from elsewhere */
     array<float> acc(x.size()), x2(l.res.begin(), l.res.size());
     std::fill(acc.begin(), acc.end(), 0.0f);

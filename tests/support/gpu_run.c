@@ -66,6 +66,7 @@ static void begin(const gpu_case *c)
     s.seed = c->seed ? c->seed : 1;
     s.oom = c->oom ? c->oom - 1 : -1;
     s.lose = c->lose ? c->lose - 1 : -1;
+    s.refuse = c->refuse ? c->refuse - 1 : -1;
     s.peer = !c->no_peer;
     s.graph = !c->no_graph;
     ((void (*)(const fakecuda_setup *))fake_function("fakecuda_begin"))(&s);
@@ -76,6 +77,11 @@ fakecuda_state gpu_state(void)
     fakecuda_state s;
     ((void (*)(fakecuda_state *))fake_function("fakecuda_get_state"))(&s);
     return s;
+}
+
+void gpu_refuse(int n)
+{
+    ((void (*)(int64_t))fake_function("fakecuda_refuse"))(n);
 }
 
 /* --- models ----------------------------------------------------------------------------------- */
@@ -147,7 +153,7 @@ const char *const gpu_b_types[] = {
     NULL,
 };
 
-void gpu_mixed_write(const char *file, const char *quant, const char *const *types)
+void gpu_mixed_open(gpu_model *m, const char *quant, const char *const *types, int n_id)
 {
     const char *sets[32] = {
         "n_layer=4",      "interval=2",   "n_embd=256",      "n_vocab=512",
@@ -158,11 +164,14 @@ void gpu_mixed_write(const char *file, const char *quant, const char *const *typ
     size_t n = 16;
     while (*types)
         sets[n++] = *types++;
+    char file[PATH_MAX];
+    snprintf(file, sizeof file, "%s", pn_tmpdir_path(quant));
     pn_err err = { 0 };
     size_t bytes;
     const pn_synth_opts opts = { .quant = quant, .sets = sets, .n_set = n };
     if (pn_synth_write(file, &opts, &bytes, &err) != PN_OK)
         fail_msg("%s", err.msg);
+    gpu_model_open(m, file, n_id);
 }
 
 /* --- rigs ------------------------------------------------------------------------------------- */
@@ -189,6 +198,8 @@ pn_exec_opts gpu_exec_opts(gpu_rig *r, gpu_model *m, const gpu_case *c)
             .split_layer = c->split,
             .n_cpu_moe = c->n_cpu_moe,
             .vram_bytes = c->vram_bytes,
+            .expert_cache_bytes = c->expert_cache,
+            .no_expert_cache = !c->expert_cache,
             .n_ctx = c->n_ctx ? c->n_ctx : m->n + PN_KV_CHUNK,
             .kv_type = c->kv_type,
             .driver = path,
@@ -253,9 +264,9 @@ void gpu_feed_seq(gpu_rig *r, pn_seq *seq, int end)
     if (gpu_pass(r, seq, end, &err) != PN_OK)
         fail_msg("%s", err.msg);
     snprintf(what, sizeof what,
-             "on %s, split %d, cpu-moe %d, seed %u, kv %d, unfused %x, from position %d",
+             "on %s, split %d, cpu-moe %d, cache %zu, seed %u, kv %d, unfused %x, from position %d",
              pn_exec_gpus(r->ex) ? pn_exec_gpus(r->ex) : "the CPU", r->c.split, r->c.n_cpu_moe,
-             r->c.seed, (int)r->c.kv_type, r->c.unfused, at);
+             r->c.expert_cache, r->c.seed, (int)r->c.kv_type, r->c.unfused, at);
     pn_test_same_bits(what, gpu_want(r->m, r->c.kv_type, at), r->y, (size_t)(end - at),
                       r->m->n_vocab);
 }

@@ -22,10 +22,10 @@ void gpu_small_open(gpu_model *m, int n, int n_ctx);
 /* The CPU's logits of position i. */
 const float *gpu_want(gpu_model *m, pn_kv_type kv_type, int i);
 
-/* Four layers, every second with attention, of type `quant` but for the matrices in `types`, which
- * is one of the two below: 256-weight types; 32-weight and float ones. */
+/* A model of four layers, every second with attention, of type `quant` but for the matrices in
+ * `types`, which is one of the two below: 256-weight types; 32-weight and float ones. */
 extern const char *const gpu_k_types[], *const gpu_b_types[];
-void gpu_mixed_write(const char *file, const char *quant, const char *const *types);
+void gpu_mixed_open(gpu_model *m, const char *quant, const char *const *types, int n);
 
 /* How the stand-in is set up and what is asked of the executor; 0: as it stands here. */
 typedef struct gpu_case {
@@ -33,14 +33,14 @@ typedef struct gpu_case {
     int sm;     /* 90 */
     size_t mem; /* of each; 256 MB */
     unsigned seed;
-    int oom, lose; /* the allocation or call, from 1 on, at which it happens; 0: never */
-    bool no_graph; /* streams cannot be recorded */
-    bool no_peer;  /* the devices do not reach each other */
+    int oom, lose, refuse; /* the allocation or call, from 1 on, at which it happens; 0: never */
+    bool no_graph;         /* streams cannot be recorded */
+    bool no_peer;          /* the devices do not reach each other */
     int split, n_cpu_moe;
     int n_threads, n_batch, n_ctx; /* 1, 64, enough */
     pn_kv_type kv_type;
     uint32_t unfused;
-    size_t vram_bytes;
+    size_t vram_bytes, expert_cache; /* expert_cache 0: none */
     bool takes_turns;
     const char *lock, *command;
     bool falls_back; /* PN_DEVICE_AUTO */
@@ -77,5 +77,7 @@ void gpu_feed_cpu(gpu_rig *r, pn_seq *seq, int end);
 void gpu_read(gpu_rig *r, pn_seq *seq, int end);
 
 fakecuda_state gpu_state(void);
+/* The n-th call of the driver from here on, counted from 0, is refused. */
+void gpu_refuse(int n);
 
 #endif

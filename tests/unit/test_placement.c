@@ -3,6 +3,7 @@
 
 #include "support/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -51,15 +52,16 @@ static pn_placement make(const pn_placement_in *in)
         fail_msg("%s", err.msg);
     /* Whatever the plan is: it keeps within what is free, and its table says what its counts do. */
     int n_cpu = 0;
-    for (int g = 0; g < p.n_gpu; g++)
-        assert_true(p.shares[g].weights + p.shares[g].work + p.shares[g].sequences <=
-                    in->gpus[g].free_bytes);
     for (int il = 0; il < p.n_layer; il++) {
         assert_int_equal(p.layers[il].gpu, il >= p.split_layer);
         assert_true(p.layers[il].experts == p.layers[il].gpu ||
                     p.layers[il].experts == PN_PLACE_CPU);
         n_cpu += p.layers[il].experts == PN_PLACE_CPU;
     }
+    for (int g = 0; g < p.n_gpu; g++)
+        assert_true(p.shares[g].weights + p.shares[g].work + p.shares[g].sequences +
+                        p.shares[g].cache <=
+                    in->gpus[g].free_bytes);
     assert_int_equal(n_cpu, p.n_cpu_moe);
     assert_int_equal(p.cpu_bytes, (size_t)n_cpu * EXPERTS);
     return p;
@@ -186,6 +188,62 @@ static void test_sequences(void **state)
     pn_placement_clear(&p);
 }
 
+/* What is left holds the most used experts of layers on the CPU; where memory is short of some
+ * layers' experts, twice as many share what there is for them. Not a byte more than there is, or
+ * than is allowed. */
+static void test_cache(void **state)
+{
+    (void)state;
+    enum {
+        N_EXPERT = 10,
+        ONE = EXPERTS / N_EXPERT
+    };
+    for (int n_left = 0; n_left <= N_LAYER * N_EXPERT; n_left++) {
+        pn_placement_in in = input(DENSE + BLOCKS + (size_t)n_left * ONE + 3, 0);
+        const int n_short = N_LAYER - n_left / N_EXPERT;
+        const int n_cpu = 2 * n_short < N_LAYER ? 2 * n_short : N_LAYER;
+        in.n_expert = N_EXPERT;
+        in.cache_max = SIZE_MAX;
+        pn_placement p = make(&in);
+        assert_int_equal(p.n_cpu_moe, n_cpu);
+        const int n_cached = n_short ? n_left - (N_LAYER - n_cpu) * N_EXPERT : 0;
+        assert_int_equal(p.shares[0].n_cached, n_cached);
+        assert_int_equal(p.shares[0].cache, n_cached * ONE);
+        assert_int_equal(p.shares[0].n_cacheable, n_cpu * N_EXPERT);
+        pn_placement_clear(&p);
+
+        in.n_cpu_moe = 2; /* asked for: nothing is short that was not to be there */
+        p = make(&in);
+        const int n_more = n_short > 2 ? n_short - 2 : 0, n_all = 2 + 2 * n_more;
+        assert_int_equal(p.n_cpu_moe, n_all < N_LAYER ? n_all : N_LAYER);
+        pn_placement_clear(&p);
+
+        in.n_cpu_moe = 0;
+        in.cache_max = 5 * ONE; /* too little for what whole layers have: they stay */
+        p = make(&in);
+        assert_int_equal(p.n_cpu_moe, n_short);
+        assert_true(p.shares[0].n_cached <= 5);
+        pn_placement_clear(&p);
+    }
+    pn_placement_in in = input(DENSE, DENSE + BLOCKS);
+    in.n_expert = N_EXPERT;
+    in.cache_max = SIZE_MAX;
+    in.uses_all = true;
+    pn_placement p = make(&in);
+    pn_buf out = { 0 };
+    char want[100];
+    pn_placement_print(&p, &out);
+    assert_true(p.shares[0].n_cached > 0 && p.shares[1].n_cached > 0);
+    for (int g = 0; g < 2; g++) {
+        snprintf(want, sizeof want, "experts: 0 MiB of GPU %d for the most used %zu of %d\n",
+                 in.gpus[g].ordinal, p.shares[g].n_cached,
+                 (g ? N_LAYER - p.split_layer : p.split_layer) * N_EXPERT);
+        assert_non_null(strstr(pn_buf_cstr(&out), want));
+    }
+    pn_buf_free(&out);
+    pn_placement_clear(&p);
+}
+
 /* The table has a line for each run of equal layers, and one for each GPU. */
 static void test_print(void **state)
 {
@@ -212,7 +270,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_gpu),   cmocka_unit_test(test_cpu_moe),
         cmocka_unit_test(test_two_gpus),  cmocka_unit_test(test_given_split),
-        cmocka_unit_test(test_sequences), cmocka_unit_test(test_print),
+        cmocka_unit_test(test_sequences), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_print),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -135,8 +135,12 @@ PN_KERNEL(pn_k_moe_combine)(pn_moe_combine_args a)
     float acc = a.acc ? a.acc[(size_t)token * a.n_embd + row] : 0.0f;
     for (uint32_t r = 0; r < a.n_used; r++) {
         const uint32_t pair = token * a.n_used + r;
-        const uint32_t slot = a.place ? (uint32_t)a.place[pair] : pair;
-        acc = pn_fma(a.top_w[pair], a.y[(size_t)slot * a.n_embd + row], acc);
+        const int place_cpu = a.place_cpu ? a.place_cpu[pair] : -1;
+        const float *const y = place_cpu < 0 ? a.y : a.y_cpu;
+        const uint32_t slot = place_cpu >= 0 ? (uint32_t)place_cpu
+                              : a.place      ? (uint32_t)a.place[pair]
+                                             : pair;
+        acc = pn_fma(a.top_w[pair], y[(size_t)slot * a.n_embd + row], acc);
     }
     acc = pn_fma(a.sgate[token], a.y_shexp[(size_t)token * a.n_embd + row], acc);
     float *const x = a.x + (size_t)token * a.n_embd + row;

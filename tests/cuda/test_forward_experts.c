@@ -1,0 +1,238 @@
+/* Layers whose experts are on the CPU, with copies of the most used ones on a GPU: by bits against
+ * the CPU, whatever is exchanged meanwhile, with every failure, and within the memory allowed. */
+#include "models/qwen35moe_cuda.h"
+
+#include "support/check.h"
+#include "support/gpu_run.h"
+#include "support/tmpdir.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    N_PROMPT = 12, /* experts are grouped */
+    N = N_PROMPT + 2,
+    N_LAYER = 4
+};
+
+static gpu_model small, mixed_k, mixed_b;
+
+static int setup(void **state)
+{
+    if (pn_tmpdir_setup(state) != 0)
+        return -1;
+    gpu_small_open(&small, N, 0);
+    gpu_mixed_open(&mixed_k, "q4_k", gpu_k_types, N);
+    gpu_mixed_open(&mixed_b, "q8_0", gpu_b_types, N);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    gpu_model_close(&small);
+    gpu_model_close(&mixed_k);
+    gpu_model_close(&mixed_b);
+    return pn_tmpdir_teardown(state);
+}
+
+static pn_qwen35moe_gpu *gpu_of(const gpu_rig *r)
+{
+    return r->ex->gpu;
+}
+
+static size_t n_cached(const gpu_rig *r)
+{
+    size_t n = 0;
+    for (int g = 0; g < gpu_of(r)->gpus.n; g++)
+        n += gpu_of(r)->gpus.plan.shares[g].n_cached;
+    return n;
+}
+
+static uint64_t n_moved(const gpu_rig *r)
+{
+    return gpu_of(r)->cache[0].n_moved + gpu_of(r)->cache[1].n_moved;
+}
+
+/* A prompt in one pass, then single tokens. */
+static void read_all(gpu_rig *r)
+{
+    pn_state_reset(r->state);
+    gpu_feed(r, N_PROMPT);
+    for (int i = N_PROMPT; i < N; i++)
+        gpu_feed(r, i + 1);
+}
+
+static void same(gpu_model *m, const gpu_case *c)
+{
+    gpu_rig r;
+    gpu_rig_open(&r, m, c);
+    assert_true(n_cached(&r) > 0);
+    read_all(&r);
+    gpu_rig_close(&r);
+}
+
+/* The bytes of an expert of layer 0, in a GPU's memory. */
+static size_t expert_bytes(const gpu_model *m)
+{
+    return pn_qwen35moe_expert_bytes(m->model->impl, 0);
+}
+
+/* From one expert to all of them; on one GPU and two; grouped and not; in all types. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    static const size_t n[] = { 4, 9, 20, 1000 };
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
+        const size_t k = expert_bytes(&mixed_k) * n[i], b = expert_bytes(&mixed_b) * n[i];
+        same(&mixed_k,
+             &(gpu_case){ .n_device = 1, .n_cpu_moe = N_LAYER, .expert_cache = k, .n_threads = 2 });
+        same(&mixed_b, &(gpu_case){ .n_device = 1,
+                                    .n_cpu_moe = 3,
+                                    .expert_cache = b,
+                                    .sm = 37,
+                                    .seed = 3 + (unsigned)i });
+        same(&mixed_k, &(gpu_case){ .n_device = 2,
+                                    .split = 2,
+                                    .n_cpu_moe = N_LAYER,
+                                    .expert_cache = k,
+                                    .unfused = i % 2 ? ~0u : 0,
+                                    .seed = 7 + (unsigned)i });
+    }
+    same(&small, &(gpu_case){ .n_device = 1, .n_cpu_moe = 1, .expert_cache = 1 << 16 });
+}
+
+/* While experts are exchanged all passes have the right bits. */
+static void test_exchange(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 3; seed++) {
+        gpu_rig r;
+        const gpu_case c = { .n_device = 1 + (int)seed / 3,
+                             .split = seed == 3 ? 2 : 0,
+                             .n_cpu_moe = N_LAYER,
+                             .expert_cache = expert_bytes(&mixed_k) * 9,
+                             .seed = seed };
+        gpu_rig_open(&r, &mixed_k, &c);
+        for (int round = 0; n_moved(&r) < 3; round++) {
+            assert_true(round < 300);
+            read_all(&r);
+            usleep(1000); /* the thread's */
+        }
+        gpu_rig_close(&r);
+    }
+}
+
+/* Both compute in passes of any length, whatever the workspace has room for. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    static const int n_batch[] = { 1, 2, N_PROMPT, 2 * N_PROMPT };
+    for (size_t i = 0; i < sizeof n_batch / sizeof *n_batch; i++) {
+        gpu_rig r;
+        const gpu_case c = { .n_device = 1,
+                             .n_cpu_moe = 2,
+                             .n_batch = n_batch[i],
+                             .expert_cache = expert_bytes(&mixed_k) * 7,
+                             .profile = true };
+        gpu_rig_open(&r, &mixed_k, &c);
+        for (int at = 0; at < N; at += n_batch[i])
+            gpu_feed(&r, at + n_batch[i] < N ? at + n_batch[i] : N);
+        assert_true(r.ex->n_cpu_experts == 2.0 * N * 3); /* two layers, three experts */
+        assert_true(r.ex->n_cached_experts > 0 && r.ex->n_cached_experts < r.ex->n_cpu_experts);
+        gpu_rig_close(&r);
+    }
+}
+
+/* Where memory is short of some experts, layers share what there is; not a byte more is held than
+ * allowed, and none of it is left if an expert fits in there. */
+static void test_limit(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    size_t held, peak, all = 0;
+    gpu_case c = { .n_device = 1 };
+    gpu_rig_open(&r, &mixed_k, &c);
+    assert_int_equal(fc_device_memory(gpu_of(&r)->gpus.device[0], &all, NULL, NULL, NULL), PN_OK);
+    gpu_rig_close(&r);
+    int n_short = 0;
+    for (size_t less = 4; n_short < 4; less += 5) { /* first sequences have less room */
+        assert_true(less < 200);
+        c.vram_bytes = all - less * expert_bytes(&mixed_k);
+        c.expert_cache = SIZE_MAX;
+        gpu_rig_open(&r, &mixed_k, &c);
+        const pn_placement *const plan = &gpu_of(&r)->gpus.plan;
+        if (plan->n_cpu_moe)
+            read_all(&r);
+        assert_int_equal(fc_device_memory(gpu_of(&r)->gpus.device[0], &held, &peak, NULL, NULL),
+                         PN_OK);
+        assert_true(peak <= c.vram_bytes);
+        if (plan->n_cpu_moe) {
+            n_short++;
+            assert_int_equal(plan->n_cpu_moe % 2, 0);
+            assert_int_equal(plan->shares[0].n_cacheable, plan->n_cpu_moe * 8);
+            assert_true(n_cached(&r) >= plan->shares[0].n_cacheable / 2 - 8);
+            assert_true(held + expert_bytes(&mixed_k) > c.vram_bytes);
+        }
+        gpu_rig_close(&r);
+    }
+}
+
+/* A repacked expert waits to be copied. */
+static void wait_for_expert(gpu_rig *r)
+{
+    pn_qwen35moe_gpu_cache *const c = &gpu_of(r)->cache[0];
+    for (int round = 0; pn_expert_stages_find(c->stages, PN_EXPERT_WRITTEN) < 0; round++) {
+        assert_true(round < 300);
+        read_all(r);
+        usleep(1000);
+    }
+}
+
+/* A call of an exchange that is refused is the last exchange, and nothing else: that pass and all
+ * others have the right bits. Other calls that are refused end their pass, and those behind it are
+ * right again. */
+static void test_refused(void **state)
+{
+    (void)state;
+    int n_frozen = 0, n_failed = 0;
+    for (int i = 0; n_frozen < 2; i++) {
+        gpu_rig r;
+        pn_err err = { 0 };
+        const gpu_case c = { .n_device = 1,
+                             .n_cpu_moe = N_LAYER,
+                             .expert_cache = expert_bytes(&mixed_k) * 9,
+                             .seed = 1 + (unsigned)i };
+        assert_true(i < 100);
+        gpu_rig_open(&r, &mixed_k, &c);
+        wait_for_expert(&r);
+        pn_state_reset(r.state);
+        gpu_refuse(i);
+        const pn_status st = gpu_pass(&r, pn_state_seq(r.state), N_PROMPT, &err);
+        assert_true(gpu_state().refused);
+        if (st == PN_OK)
+            pn_test_same_bits("the pass", gpu_want(&mixed_k, PN_KV_F16, 0), r.y, N_PROMPT,
+                              mixed_k.n_vocab);
+        n_failed += st != PN_OK;
+        if (gpu_of(&r)->cache[0].is_frozen) {
+            n_frozen++;
+            assert_int_equal(st, PN_OK);
+            assert_non_null(strstr(r.log, "stay as they are"));
+        }
+        for (int round = 0; round < 2; round++)
+            read_all(&r);
+        gpu_rig_close(&r);
+    }
+    assert_true(n_failed > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_lengths), cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_refused),
+    };
+    cmocka_set_test_filter(getenv("ONLY"));
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
