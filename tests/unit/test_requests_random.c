@@ -13,6 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define N_ACT 20 /* ten times as slow */
+#else
+#define N_ACT 120
+#endif
+
 enum {
     N_CTX = 400,
     N_ROOM = 8,    /* requests at a time */
@@ -278,11 +284,12 @@ static void test_random(void **state)
                 .cache_dir = i % 2 ? NULL : pn_tmpdir_path("states"),
                 .cache_disk_bytes = one * (size_t)(1 + 5 * n_more[i]),
             };
-            live(r, &opts, 120);
+            live(r, &opts, N_ACT);
         }
     printf("%d answers, %d cancelled; %.0f tokens from the cache, %.0f borders from disk\n",
            r->n_whole, r->n_cancelled, (double)r->n_cached, (double)r->n_from_disk);
-    assert_true(r->n_whole > 50 && r->n_cancelled > 10 && r->n_cached > 1000 && r->n_from_disk > 0);
+    assert_true(r->n_whole > N_ACT / 2 && r->n_cancelled > 0 && r->n_cached > 100);
+    assert_true(r->n_from_disk > 0 || N_ACT < 100);
     pn_engine_free(r->cold);
     pn_model_free(r->model);
     free(r);
