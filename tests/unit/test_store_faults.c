@@ -203,6 +203,50 @@ static void test_damage(void **state)
     assert_in_range(n_lost, n_case * 2 / 3, n_case);
 }
 
+/* Files under each other's names, of one model or of two, and copies: none is taken for what its
+ * name says, what cannot be believed goes, and the bytes counted are the folder's. */
+static void test_swapped(void **state)
+{
+    (void)state;
+    const char *const dir = pn_tmpdir_path("swapped"), *const spare = pn_tmpdir_path("spare");
+    char name[4][300];
+    int32_t ids[ALL];
+    uint64_t bytes;
+    for (size_t i = 0; i < 4; i++)
+        for (size_t k = 0; k < 4; k++) {
+            fill_folder(dir, ids);
+            pn_store *s = store_open(dir, ample, 2, NULL);
+            store_put(s, ids, 150);
+            pn_store_close(s);
+            assert_int_equal(store_files(dir, ".pnstate", &bytes), 4);
+            for (size_t f = 0; f < 4; f++)
+                snprintf(name[f], sizeof name[f], "%s", store_file(dir, f));
+            pn_buf copy = read_bytes(name[i]);
+            if (i == k) { /* a copy under a name that nobody has */
+                snprintf(name[k], sizeof name[k], "%s/%032d.pnstate", dir, 0);
+                write_bytes(name[k], copy.ptr, copy.len);
+            } else if (i < k) {
+                assert_int_equal(rename(name[i], spare), 0);
+                assert_int_equal(rename(name[k], name[i]), 0);
+                assert_int_equal(rename(spare, name[k]), 0);
+            } else
+                write_bytes(name[k], copy.ptr, copy.len);
+            pn_buf_free(&copy);
+
+            s = store_open(dir, ample, 1, NULL);
+            assert_int_equal(store_files(dir, ".pnstate", &bytes), store_stats(s).n_files);
+            assert_int_equal(bytes, store_stats(s).bytes);
+            assert_in_range(store_stats(s).n_damaged, 1, 2);
+            const size_t got = store_restored(s, ids, ALL);
+            assert_true(i == k ? got == 310 : i > k || got < 310);
+            assert_int_equal(store_files(dir, ".pnstate", &bytes), store_stats(s).n_files);
+            assert_int_equal(bytes, store_stats(s).bytes);
+            pn_store_close(s);
+            s = store_open(dir, 1, 1, NULL); /* empty again */
+            pn_store_close(s);
+        }
+}
+
 /* Files, folders, links and pipes that others put there stay; a link is not followed. */
 static void test_foreign(void **state)
 {
@@ -541,17 +585,12 @@ static void test_no_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_backup),
-        cmocka_unit_test(test_backup_meanwhile),
-        cmocka_unit_test(test_read_only),
-        cmocka_unit_test(test_second_process),
-        cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_full_disk_again),
-        cmocka_unit_test(test_no_files),
-        cmocka_unit_test(test_new_file),
+        cmocka_unit_test(test_kill),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_swapped),   cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_backup),    cmocka_unit_test(test_backup_meanwhile),
+        cmocka_unit_test(test_read_only), cmocka_unit_test(test_second_process),
+        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_full_disk_again),
+        cmocka_unit_test(test_no_files),  cmocka_unit_test(test_new_file),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
