@@ -22,10 +22,20 @@ typedef struct gpu {
     const pn_twin_shape *shapes; /* [PN_TWIN_KINDS] */
 } gpu;
 
+enum {
+    FETCH_BYTES = 4 << 20 /* that a thread beside the passes brings home at a time: 0.2 ms and less
+                             on a card's bus, which is what a pass waits for it at most */
+};
+
 /* The lock serves in the order of asking: a thread that makes one pass after the other must not
- * keep others from reading. */
+ * keep others from reading.
+ *
+ * The struct stays as long as a block points to it: another thread may be on its way to read or
+ * drop the block while the GPUs are given up. All else is gone by then. */
 struct pn_twins {
-    pn_home home; /* first: blocks point to it */
+    pn_home home;        /* first: blocks point to it */
+    atomic_size_t n_ref; /* blocks, and the owner until pn_twins_free */
+    bool is_closed;      /* by the owner: nobody has a twin any more */
     gpu gpus[PN_GPU_MAX];
     int n_gpu;
     pn_twin_shape shapes[PN_GPU_MAX][PN_TWIN_KINDS];
@@ -56,7 +66,7 @@ static void enter(pn_twins *t)
 
 static void leave(pn_twins *t)
 {
-    if (t->depth == 1) /* only the owner is here */
+    if (t->depth == 1 && !t->is_closed) /* only the owner of the lock is here */
         t->turn(t->turn_ctx, -1, NULL);
     pthread_mutex_lock(&t->lock);
     if (--t->depth == 0) {
@@ -74,27 +84,34 @@ typedef enum direction {
     ZERO
 } direction;
 
-/* Queues a block's bytes between the host and all GPUs. */
-static pn_status transfer(pn_twins *t, const twin *w, direction dir, pn_err *err)
+/* Queues a block's bytes [from, to) between the host and all GPUs. */
+static pn_status transfer_part(pn_twins *t, const twin *w, direction dir, size_t from, size_t to,
+                               pn_err *err)
 {
     for (int g = 0; g < t->n_gpu; g++) {
         const gpu *const u = &t->gpus[g];
         const pn_twin_shape *const shape = &u->shapes[w->kind];
-        uint8_t *at;
         if (pn_twin_shape_bytes(shape))
             PN_TRY(t->turn(t->turn_ctx, g, err));
         for (int i = 0; i < PN_TWIN_RANGES; i++) {
             const pn_twin_range r = shape->ranges[i];
-            if (!r.bytes)
+            const size_t first = from > r.off ? from : r.off;
+            const size_t end = to < r.off + r.bytes ? to : r.off + r.bytes;
+            if (first >= end)
                 continue;
-            uint8_t *const host = w->block->data + r.off;
-            at = u->base + w->off[g] + pn_twin_range_at(shape, i);
-            PN_TRY(dir == TO_GPU    ? fc_copy_in(u->stream, at, host, r.bytes, err)
-                   : dir == TO_HOST ? fc_copy_out(u->stream, host, at, r.bytes, err)
-                                    : fc_fill(u->stream, at, 0, r.bytes, err));
+            uint8_t *const host = w->block->data + first;
+            uint8_t *const at = u->base + w->off[g] + pn_twin_range_at(shape, i) + (first - r.off);
+            PN_TRY(dir == TO_GPU    ? fc_copy_in(u->stream, at, host, end - first, err)
+                   : dir == TO_HOST ? fc_copy_out(u->stream, host, at, end - first, err)
+                                    : fc_fill(u->stream, at, 0, end - first, err));
         }
     }
     return PN_OK;
+}
+
+static pn_status transfer(pn_twins *t, const twin *w, direction dir, pn_err *err)
+{
+    return transfer_part(t, w, dir, 0, w->block->bytes, err);
 }
 
 static pn_status sync(pn_twins *t, pn_err *err)
@@ -111,23 +128,28 @@ static void set_newest(pn_block *block, pn_block_newest newest)
     atomic_store_explicit(&block->newest, newest, memory_order_release);
 }
 
-/* Called with the lock. A twin that does not come home is lost. */
-static pn_status bring_home(pn_twins *t, const twin *w, pn_err *err)
+/* Called with the lock: brings bytes [from, to) home, after which all of them are there if to is the
+ * block's end. A twin that does not come home is lost. */
+static pn_status bring_part(pn_twins *t, const twin *w, size_t from, size_t to, pn_err *err)
 {
-    if (w->block->newest != PN_NEWEST_TWIN)
-        return PN_OK;
-    pn_status st = transfer(t, w, TO_HOST, err);
+    pn_status st = transfer_part(t, w, TO_HOST, from, to, err);
     if (st == PN_OK)
         st = sync(t, err);
     w->block->is_zero = false;
     if (st == PN_OK) {
-        set_newest(w->block, PN_NEWEST_BOTH);
+        if (to == w->block->bytes)
+            set_newest(w->block, PN_NEWEST_BOTH);
         return PN_OK;
     }
     for (int g = 0; g < t->n_gpu; g++) /* a GPU that still works may be writing to it */
         fc_stream_sync(t->gpus[g].stream, NULL);
     pn_block_lose(w->block);
     return st;
+}
+
+static pn_status bring_home(pn_twins *t, const twin *w, pn_err *err)
+{
+    return w->block->newest == PN_NEWEST_TWIN ? bring_part(t, w, 0, w->block->bytes, err) : PN_OK;
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -200,6 +222,7 @@ static pn_status find(pn_twins *t, pn_block *block, int kind, twin **out, pn_err
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a table of states");
     *w = (twin){ .block = block, .kind = kind };
     t->all[t->n_all++] = w;
+    atomic_fetch_add(&t->n_ref, 1);
     block->twin = w;
     block->home = &t->home;
     *out = w;
@@ -262,12 +285,25 @@ size_t pn_twins_bytes(const pn_twins *t, int g)
 
 /* --- for blocks ------------------------------------------------------------------------------- */
 
+/* The lock is left between one part and the next, so that passes go on beside it. Nobody writes to
+ * the block meanwhile: it is the caller's alone or shared. Whoever else brings it home, all at once
+ * to free the twin, or by parts, too, writes the same bytes, and none of them after the last. */
 static pn_status fetch(pn_home *home, pn_block *block, pn_err *err)
 {
     pn_twins *const t = (pn_twins *)home;
+    pn_status st = PN_OK;
     enter(t);
-    const pn_status st =
-        pn_block_is_lost(block) ? pn_block_read(block, err) : bring_home(t, block->twin, err);
+    for (size_t at = 0; block->newest == PN_NEWEST_TWIN && st == PN_OK; at += FETCH_BYTES) {
+        const bool is_last = block->bytes - at <= FETCH_BYTES;
+        if (at) {
+            leave(t);
+            enter(t);
+        }
+        if (block->newest == PN_NEWEST_TWIN)
+            st = bring_part(t, block->twin, at, is_last ? block->bytes : at + FETCH_BYTES, err);
+    }
+    if (st == PN_OK && pn_block_is_lost(block))
+        st = pn_block_read(block, err);
     leave(t);
     return st;
 }
@@ -314,8 +350,21 @@ static pn_status copy(pn_home *home, pn_block *to, pn_block *from, pn_err *err)
     return st;
 }
 
-static void drop_locked(pn_twins *t, pn_block *block)
+/* After the last reference nobody knows it. */
+static void unref(pn_twins *t)
 {
+    if (atomic_fetch_sub(&t->n_ref, 1) != 1)
+        return;
+    pthread_mutex_destroy(&t->lock);
+    pthread_cond_destroy(&t->is_free);
+    pn_free(t->all);
+    pn_free(t);
+}
+
+static void drop(pn_home *home, pn_block *block)
+{
+    pn_twins *const t = (pn_twins *)home;
+    enter(t);
     twin *const w = block->twin;
     free_memory(t, w);
     size_t i = 0;
@@ -325,14 +374,8 @@ static void drop_locked(pn_twins *t, pn_block *block)
     pn_free(w);
     block->twin = NULL;
     block->home = NULL;
-}
-
-static void drop(pn_home *home, pn_block *block)
-{
-    pn_twins *const t = (pn_twins *)home;
-    enter(t);
-    drop_locked(t, block);
     leave(t);
+    unref(t);
 }
 
 /* --- passes ----------------------------------------------------------------------------------- */
@@ -379,6 +422,7 @@ pn_status pn_twins_new(const pn_twins_opts *opts, pn_twins **twins, pn_err *err)
     if (!t)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a table of states");
     t->home = (pn_home){ fetch, copy, drop };
+    t->n_ref = 1;
     t->n_gpu = opts->n_gpu;
     t->turn = opts->turn;
     t->turn_ctx = opts->ctx;
@@ -402,16 +446,15 @@ void pn_twins_free(pn_twins *t)
 {
     if (!t)
         return;
+    enter(t);
     pn_twins_evacuate(t);
-    while (t->n_all)
-        drop_locked(t, t->all[0]->block);
     for (int g = 0; g < t->n_gpu; g++) {
         t->turn(t->turn_ctx, g, NULL);
         fc_free(t->gpus[g].device, t->gpus[g].base);
         pn_vram_map_clear(&t->gpus[g].map);
     }
-    pthread_mutex_destroy(&t->lock);
-    pthread_cond_destroy(&t->is_free);
-    pn_free(t->all);
-    pn_free(t);
+    t->n_gpu = 0;
+    t->is_closed = true;
+    leave(t);
+    unref(t);
 }

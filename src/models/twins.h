@@ -5,7 +5,8 @@
  * of it. A twin is current on all GPUs or on none.
  *
  * Threads: one thread makes passes (pn_twins_begin to pn_twins_end); any other may read blocks or
- * drop them meanwhile and waits until the pass has ended. */
+ * drop them meanwhile and waits until the pass has ended. What it reads comes by parts, between
+ * which passes go on: saving a state holds up none of them for long. */
 #ifndef PN_MODELS_TWINS_H
 #define PN_MODELS_TWINS_H
 
@@ -58,8 +59,8 @@ typedef struct pn_twins_opts {
 
 /* Errors: those of fc_alloc, PN_ERR_NOMEM. */
 pn_status pn_twins_new(const pn_twins_opts *opts, pn_twins **twins, pn_err *err);
-/* Brings home what only the GPUs have (as far as they still answer: the rest is lost), forgets all
- * blocks, frees the memory. Takes NULL. */
+/* Brings home what only the GPUs have (as far as they still answer: the rest is lost), frees the
+ * memory. Other threads may be reading and dropping blocks; they find them at home. Takes NULL. */
 void pn_twins_free(pn_twins *t);
 /* Brings home all that only the GPUs have, and frees the twins. Between passes, or after one that
  * failed, when nothing is queued any more. */

@@ -22,20 +22,6 @@ enum {
 
 /* --- the stand-in driver ---------------------------------------------------------------------- */
 
-static const fakecuda_image image_37 = FAKECUDA_IMAGE(37), image_90 = FAKECUDA_IMAGE(90);
-
-/* In place of the program's device code (--wrap): the stand-in has its own. */
-const fc_cubin *__wrap_fc_cubins(size_t *n);
-const fc_cubin *__wrap_fc_cubins(size_t *n)
-{
-    static const fc_cubin images[] = {
-        { 37, (const void *)&image_37, (const void *)(&image_37 + 1) },
-        { 90, (const void *)&image_90, (const void *)(&image_90 + 1) },
-    };
-    *n = 2;
-    return images;
-}
-
 static char path[PATH_MAX];
 
 static void *fake_function(const char *name)
