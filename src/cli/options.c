@@ -24,7 +24,7 @@ typedef struct opt_row {
     const char *name; /* long, without "--"; NULL: environment only */
     opt_kind kind;
     size_t off;      /* of the field in pn_cli_opts */
-    unsigned cmds;   /* subcommands that take it */
+    unsigned cmds;   /* subcommands that take it; idle: of those to which it matters not */
     const char *arg; /* what the help calls the value; for PICK the choices, "a|b" */
     const char *def; /* as it would be typed; NULL: none */
     double lo, hi;   /* of numbers */
@@ -248,6 +248,26 @@ static const opt_row rows[] = {
     { 0, NULL, FLAG, AT(profile), LOADS, NULL, NULL, 0, 0, "QWEN35_PROF", NULL },
 };
 // clang-format on
+
+/* The common flags are taken by all commands with a model, also where they change nothing; the help
+ * says where. */
+static const struct {
+    const char *name;
+    unsigned cmds;
+} idle[] = {
+    { "threads", TEXT },
+    { "ctx", TEXT },
+    { "batch", TEXT },
+    { "isa", TEXT },
+    { "device", TEXT | PN_CMD_INSPECT },
+    { "kv-type", TEXT },
+    { "rope-scaling", TEXT },
+    { "rope-scale", TEXT },
+    { "yarn-orig-ctx", TEXT },
+    { "strict-content", MODEL & ~(CHATS | PN_CMD_TOKENIZE) },
+    { "mlock", TEXT | PN_CMD_INSPECT },
+    { "no-mmap", PN_CMD_TOKENIZE | PN_CMD_DETOKENIZE },
+};
 
 enum {
     N_ROW = sizeof rows / sizeof rows[0],
@@ -523,6 +543,42 @@ void pn_cli_opts_clear(pn_cli_opts *opts)
     *opts = (pn_cli_opts){ 0 };
 }
 
+static bool is_idle(const char *name, unsigned cmd)
+{
+    for (size_t i = 0; i < sizeof idle / sizeof idle[0]; i++)
+        if (strcmp(idle[i].name, name) == 0)
+            return (idle[i].cmds & cmd) != 0;
+    return false;
+}
+
+/* A list of names, some a line, the first of them under a heading. */
+static void list_name(FILE *out, int n, const char *heading, const char *name)
+{
+    if (n % 4 == 0)
+        fprintf(out, n ? "\n " : "\n%s:\n ", heading);
+    fprintf(out, " %s", name);
+}
+
+/* What the command takes without heeding it; what the environment may set. */
+static void list_names(unsigned cmd, FILE *out)
+{
+    int n_idle = 0, n_env = 0;
+    char name[ENV_NAME_BYTES];
+    for (size_t i = 0; i < N_ROW; i++)
+        if ((rows[i].cmds & cmd) && rows[i].name && is_idle(rows[i].name, cmd)) {
+            snprintf(name, sizeof name, "--%s", rows[i].name);
+            list_name(out, n_idle++, "taken as by other commands, without effect here", name);
+        }
+    if (n_idle)
+        fprintf(out, "\n");
+    for (size_t i = 0; i < N_ROW; i++)
+        if ((rows[i].cmds & cmd) && env_name(&rows[i], name) &&
+            !(rows[i].name && is_idle(rows[i].name, cmd)))
+            list_name(out, n_env++, "set by these environment variables too, flags first", name);
+    if (n_env)
+        fprintf(out, "\n");
+}
+
 void pn_cli_opts_help(unsigned cmd, FILE *out)
 {
     enum {
@@ -531,7 +587,7 @@ void pn_cli_opts_help(unsigned cmd, FILE *out)
     fprintf(out, "\noptions:\n");
     for (size_t i = 0; i < N_ROW; i++) {
         const opt_row *const r = &rows[i];
-        if (!(r->cmds & cmd) || !r->name)
+        if (!(r->cmds & cmd) || !r->name || is_idle(r->name, cmd))
             continue;
         fprintf(out, r->letter ? "  -%c, " : "      ", r->letter);
         int width = fprintf(out, "--%s%s%s", r->name, r->arg ? " " : "", r->arg ? r->arg : "") + 6;
@@ -543,17 +599,5 @@ void pn_cli_opts_help(unsigned cmd, FILE *out)
         fprintf(out, r->def ? " (default: %s)\n" : "\n", r->def);
     }
     fprintf(out, "  -h, --help%*sthis\n", HELP_COLUMN - 12, "");
-    int n = 0;
-    for (size_t i = 0; i < N_ROW; i++) {
-        char name[ENV_NAME_BYTES];
-        if ((rows[i].cmds & cmd) && env_name(&rows[i], name)) {
-            if (n % 4 == 0)
-                fprintf(out,
-                        n ? "\n " : "\nset by these environment variables too, flags first:\n ");
-            fprintf(out, " %s", name);
-            n++;
-        }
-    }
-    if (n)
-        fprintf(out, "\n");
+    list_names(cmd, out);
 }

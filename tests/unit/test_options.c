@@ -204,6 +204,45 @@ static void test_environment(void **state)
     unsetenv("QWEN35_PROF");
 }
 
+static char *help_of(unsigned cmd)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *const out = open_memstream(&text, &len);
+    pn_cli_opts_help(cmd, out);
+    fclose(out);
+    return text;
+}
+
+/* Common flags are taken everywhere, and help does not claim that they matter where they do not. */
+static void test_idle_flags(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned cmd;
+        const char *heeded, *idle; /* idle: NULL: none */
+    } cases[] = {
+        { PN_CMD_INSPECT, "--ctx N", "--device" },
+        { PN_CMD_RENDER, "--no-mmap", "--device" },
+        { PN_CMD_TOKENIZE, "--strict-content", "--no-mmap" },
+        { PN_CMD_LOGITS, "--device auto|cpu|cuda", "--strict-content" },
+        { PN_CMD_RUN, "--device auto|cpu|cuda", NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *const text = help_of(cases[i].cmd);
+        char *const none = strstr(text, "without effect here:");
+        assert_non_null(strstr(text, cases[i].heeded));
+        assert_int_equal(none != NULL, cases[i].idle != NULL);
+        if (none) {
+            assert_true(strstr(text, cases[i].heeded) < none);
+            assert_true(strstr(text, cases[i].idle) > none);
+        }
+        free(text);
+    }
+    assert_string_equal(must_parse(PN_CMD_RENDER, "--device cuda").device, "cuda");
+    assert_true(must_parse(PN_CMD_DETOKENIZE, "--mlock -t 3").lock_memory);
+}
+
 /* Help is asked for whatever else is wrong, but not behind "--". */
 static void test_help(void **state)
 {
@@ -214,11 +253,7 @@ static void test_help(void **state)
     assert_true(want_help);
     assert_int_equal(parse(PN_CMD_INSPECT, "-- -h", &o, &want_help, NULL), PN_OK);
     assert_false(want_help);
-    char *text = NULL;
-    size_t len = 0;
-    FILE *const out = open_memstream(&text, &len);
-    pn_cli_opts_help(PN_CMD_BENCH, out);
-    fclose(out);
+    char *const text = help_of(PN_CMD_BENCH);
     assert_non_null(strstr(text, "-r, --repeat N"));
     assert_non_null(strstr(text, "(default: 512)"));
     assert_non_null(strstr(text, "PANTHEON_KV_TYPE"));
@@ -234,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_lists),       cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_environment), cmocka_unit_test(test_help),
+        cmocka_unit_test(test_idle_flags),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);
 }
