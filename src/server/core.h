@@ -27,6 +27,7 @@ struct pn_server {
     pn_engine *engine;
     int n_ctx; /* of a sequence */
     pn_slots *slots;
+    char gpus[256]; /* that the engine began with (pn_exec_gpus); "": the CPU alone */
 
     /* The loop's thread. */
     pn_stage stage;
@@ -37,7 +38,8 @@ struct pn_server {
     pn_metrics metrics;
 
     pthread_mutex_t lock;       /* all below */
-    pn_cache_stats cache_stats; /* as of the last pass */
+    pn_cache_stats cache_stats; /* as of the last pass, as is the next */
+    bool has_lost_gpus;         /* they failed, and the CPU goes on */
     double published_s;
 };
 

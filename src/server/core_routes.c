@@ -1,16 +1,31 @@
 /* What is no protocol's: health, metrics, the page, the end of thoughts. */
+#include "base/json.h"
 #include "server/core.h"
 #include "server/page/page.h"
 #include "server/prom.h"
 
 #include <string.h>
 
+/* What computes, where the server began with a GPU: members behind the first. */
+static void put_device(pn_server *s, pn_buf *out)
+{
+    pthread_mutex_lock(&s->lock);
+    const bool is_lost = s->has_lost_gpus;
+    pthread_mutex_unlock(&s->lock);
+    if (!s->gpus[0])
+        return;
+    pn_buf_adds(out, is_lost ? ",\"device\":\"cpu\",\"lost\":" : ",\"device\":");
+    pn_json_put_str(out, (pn_span){ s->gpus, strlen(s->gpus) });
+}
+
 /* 503 while loading and while draining, so that load balancers look elsewhere. */
 static pn_status get_health(pn_server *s, pn_visit *v, pn_buf *out, pn_problem *p)
 {
     (void)v;
     if (s->stage == PN_SERVING) {
-        pn_buf_adds(out, "{\"status\":\"ok\"}");
+        pn_buf_adds(out, "{\"status\":\"ok\"");
+        put_device(s, out);
+        pn_buf_adds(out, "}");
         return PN_OK;
     }
     p->retry_s = 1;

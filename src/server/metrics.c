@@ -142,6 +142,7 @@ void pn_metrics_put(pn_server *s, pn_buf *out)
     pn_prom p = { .out = out };
     pthread_mutex_lock(&s->lock);
     const pn_cache_stats cache = s->cache_stats;
+    const bool has_lost_gpus = s->has_lost_gpus;
     pthread_mutex_unlock(&s->lock);
     put_now(&p, s);
     put_statuses(&p, m);
@@ -153,4 +154,6 @@ void pn_metrics_put(pn_server *s, pn_buf *out)
     put_histogram(&p, "pantheon:e2e_request_latency_seconds", "from arrival to the last byte",
                   &m->whole);
     put_cache(&p, &cache);
+    pn_prom_one(&p, PN_PROM_GAUGE, "pantheon:gpus_lost", "1: GPUs failed, and the CPU goes on",
+                has_lost_gpus);
 }

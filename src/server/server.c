@@ -24,6 +24,7 @@ void pn_server_publish(pn_server *s)
     pthread_mutex_lock(&s->lock);
     if (s->engine->cache)
         pn_cache_get_stats(s->engine->cache, &s->cache_stats);
+    s->has_lost_gpus = s->gpus[0] && !pn_exec_gpus(pn_engine_exec(s->engine));
     s->published_s = pn_now_s();
     pthread_mutex_unlock(&s->lock);
 }
@@ -292,6 +293,8 @@ pn_status pn_server_ready(pn_server *s, pn_engine *engine, int n_ctx, pn_err *er
 {
     s->engine = engine;
     s->n_ctx = n_ctx;
+    const char *const gpus = pn_exec_gpus(pn_engine_exec(engine));
+    snprintf(s->gpus, sizeof s->gpus, "%s", gpus ? gpus : "");
     pn_server_publish(s);
     const pn_state_opts state = { .n_ctx = n_ctx, .kv_type = s->opts.kv_type };
     PN_TRY(pn_slots_new(engine, &state, s->opts.slot_dir, &s->slots, err));
