@@ -135,7 +135,8 @@ $(CUDA_DIR)/pantheon-%.ptx: $(DEVICE) $(CUDA_DIR)/fetched
 	$(Q)scripts/cuda.py ptx $* $@ $(@D) src/cuda/device/pantheon.cu
 cuda: $(CUBINS) cuda-ptx
 	@scripts/cuda.py check $(CUBINS)
-	@$(MAKE) all
+	@scripts/cuda.py sanitizer $(CUDA_DIR) || echo "compute-sanitizer cannot be fetched: bench/cuda.sh goes without it"
+	@$(MAKE) all card
 cuda-ptx: $(PTX)
 	@tests/cuda/ptxlint.sh $(PTX)
 $(O)/src/cuda/cubins.o: $(CUDA_HAVE)
@@ -230,7 +231,7 @@ test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
 # The device code as C++, one library an architecture (tests/cuda/cushim.h), checked by the compiler
 # where it can, and the tests of its kernels; the shim's fibers are x86-64 code.
 CUDA_TEST := $(if $(filter x86_64,$(ARCH)),$(patsubst tests/cuda/%.cpp,$(O)/tests/cuda/%,$(wildcard tests/cuda/test_*.cpp)))
-CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backend_shim.o cuda/backend_ptx.o cuda/ptx_parse.o cuda/ptx_run.o cuda/ptx_alu.o cuda/standin.o kernels/harness.o kernels/qmv_data.o)
+CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backends_cpu.o cuda/backend_shim.o cuda/backend_ptx.o cuda/ptx_parse.o cuda/ptx_run.o cuda/ptx_alu.o cuda/standin.o kernels/harness.o kernels/qmv_data.o)
 SHIM := $(addprefix $(O)/tests/cuda/shim-,370.so 900.so)
 CXX_ALL = -std=c++17 -Iinclude -Isrc -Itests -fPIC -fvisibility=hidden -pthread -g $(ARITH) -Wall -Wextra -Wshadow \
           $(if $(CI),-Werror) $(FLAGS_$(BUILD))
@@ -264,6 +265,32 @@ CUDA_HOST_TEST := $(if $(CUDA_TEST),$(patsubst tests/cuda/%.c,$(O)/tests/cuda/%,
 $(CUDA_HOST_TEST): ALL_LDFLAGS += $(call wrap,fc_cubins)
 $(CUDA_HOST_TEST): | $(SHIM) $(FAKECUDA)
 CUDA_RUN := $(patsubst $(O)/tests/%,run-%,$(CUDA_TEST) $(CUDA_HOST_TEST))
+# What bench/cuda.sh runs on a card beside the program: the kernels' tests, and their speed. And all
+# three of them for a dry run: with code for the stand-in, which LD_LIBRARY_PATH=$(STANDIN) lets them find.
+.PHONY: card standin
+CARD := $(if $(CUDA_TEST),$(addprefix $(dir $(BIN)),card-bits card-kernels))
+STANDIN := $(O)/tests/cuda/standin
+card: $(CARD)
+standin: $(if $(CUDA_TEST),$(addprefix $(STANDIN)/,pantheon card-bits card-kernels libcuda.so.1))
+CARD_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backend_card.o cuda/card.o cuda/card_limits.o kernels/harness.o kernels/qmv_data.o)
+CARD_CODE := $(O)/tests/support/standin_code.o
+%card-bits: $(filter-out %/test_device.o,$(CUDA_TEST:=.o)) $(CARD_HARNESS) $(LIB)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) $^ $(LDLIBS) -ldl -o $@
+%card-kernels: $(O)/tests/cuda/card_kernels.o $(CARD_HARNESS) $(LIB)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(ALL_LDFLAGS) $^ $(LDLIBS) -ldl -o $@
+$(STANDIN)/card-bits $(STANDIN)/card-kernels: $(CARD_CODE)
+$(STANDIN)/%: ALL_LDFLAGS += $(call wrap,fc_cubins)
+$(STANDIN)/pantheon: $(CLI_OBJ) $(CARD_CODE) $(SERVER) $(LIB)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) $^ $(SERVER_LDLIBS) $(LDLIBS) $(CLI_LDLIBS) -o $@
+$(STANDIN)/libcuda.so.1: | $(FAKECUDA)
+	@mkdir -p $(@D)
+	$(Q)ln -sf ../fakecuda.so $@
 .PHONY: test-cuda $(CUDA_RUN)
 # The PTX, too, where its compilers have been fetched.
 $(CUDA_RUN): run-%: $(O)/tests/% $(SHIM) $(FAKECUDA) $(if $(wildcard $(CUDA_DIR)/fetched),$(PTX))
@@ -279,8 +306,8 @@ $(VENV)/ok:
 	$(call say,VENV,$@)
 	@rm -rf build/venv && python3 -m venv $(VENV)
 	@$(VENV)/bin/pip install -q --disable-pip-version-check $(addprefix -r ,$(PY_REQS)) && touch $@
-test-py: all $(VENV)/ok
-	@PANTHEON=$(BIN) BUILD=$(BUILD) $(RUN) $(VENV)/bin/pytest -q tests/py $(if $(SOAK),,-m 'not soak') $(ARGS)
+test-py: all $(VENV)/ok $(if $(filter release,$(BUILD)),standin)
+	@PANTHEON=$(BIN) BUILD=$(BUILD) STANDIN=$(STANDIN) $(RUN) $(VENV)/bin/pytest -q tests/py $(if $(SOAK),,-m 'not soak') $(ARGS)
 
 check-kernels: $(KERNEL_TEST)
 	@$(KERNEL_TEST)

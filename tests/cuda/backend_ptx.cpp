@@ -41,7 +41,7 @@ class ptx : public backend
         const auto k = module_.kernels.find(kernel);
         return k == module_.kernels.end() ? 0 : k->second.args_bytes;
     }
-    bool launch(const char *kernel, const void *args, const unsigned grid[3],
+    bool launch(const char *kernel, const void *args, size_t, const unsigned grid[3],
                 const unsigned block[3], size_t smem) override
     {
         ptx_launch(&module_.kernels.at(kernel), grid, block, smem, args);
@@ -59,7 +59,7 @@ class ptx : public backend
     {
         return name_;
     }
-    void add_memory(const void *p, size_t bytes) override
+    void add_memory(void *p, size_t bytes, bool) override
     {
         ptx_add_memory(p, bytes);
     }

@@ -38,7 +38,7 @@ class shim : public backend
         const cushim_kernel *const k = find(kernel);
         return k ? k->args_bytes : 0;
     }
-    bool launch(const char *kernel, const void *args, const unsigned grid[3],
+    bool launch(const char *kernel, const void *args, size_t, const unsigned grid[3],
                 const unsigned block[3], size_t smem) override
     {
         return module_->launch(find(kernel), grid, block, smem, args, order_);
@@ -47,7 +47,7 @@ class shim : public backend
     {
         return module_->where();
     }
-    void add_memory(const void *, size_t) override
+    void add_memory(void *, size_t, bool) override
     {
     }
     void drop_memory(const void *) override

@@ -72,6 +72,14 @@ int fake_memory_owner(CUdeviceptr p, size_t bytes);
 /* Only the memory of these two devices can be touched; -1: of none. */
 void fake_memory_open(int a, int b);
 
+/* What other processes hold of the device; a part for this one, false where the limit is passed;
+ * whether a test asks for a failure, "lose" or "oom". All without FAKECUDA_SHARED: nobody. */
+void fake_shared_begin(void);
+size_t fake_shared_used(int device);
+bool fake_shared_take(int device, size_t bytes, size_t limit);
+void fake_shared_give(int device, size_t bytes);
+bool fake_shared_asks(const char *failure);
+
 /* Pinned host memory; NULL without room. */
 void *fake_pinned_alloc(size_t bytes);
 void fake_pinned_free(void *p);

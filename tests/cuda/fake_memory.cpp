@@ -28,6 +28,7 @@ static size_t held(size_t bytes)
 
 void fake_memory_begin(void)
 {
+    fake_shared_begin();
     for (const arena &a : arenas)
         munmap(a.base, a.cap);
     arenas.assign((size_t)fake_setup.n_device, arena());
@@ -61,7 +62,7 @@ CUdeviceptr fake_memory_alloc(int device, size_t bytes)
             break;
         at = l.first + held(l.second);
     }
-    if (need > a.cap || at > a.cap - need)
+    if (need > a.cap || at > a.cap - need || !fake_shared_take(device, need, a.cap))
         return 0;
     a.live[at] = bytes;
     a.used += need;
@@ -104,11 +105,13 @@ void fake_memory_free(CUdeviceptr p)
     a.live.erase(at);
     a.used -= end;
     fake_state.mem_used -= end;
+    fake_shared_give(device, end);
 }
 
 size_t fake_memory_free_bytes(int device)
 {
-    return arenas[(size_t)device].cap - arenas[(size_t)device].used;
+    const size_t used = arenas[(size_t)device].used + fake_shared_used(device);
+    return arenas[(size_t)device].cap - used;
 }
 
 void *fake_pinned_alloc(size_t bytes)

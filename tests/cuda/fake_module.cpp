@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -19,7 +21,10 @@ const cushim_module *fake_shim(void)
     Dl_info here;
     if (!dladdr((void *)fake_shim, &here))
         fake_die("dladdr failed");
-    std::string path(here.dli_fname);
+    char file[PATH_MAX]; /* behind links: a program may have it as libcuda.so.1 */
+    if (!realpath(here.dli_fname, file))
+        fake_die("%s has no path", here.dli_fname);
+    std::string path(file);
     path.resize(path.rfind('/') + 1);
     path += fake_setup.sm < 61 ? "shim-370.so" : "shim-900.so";
     void *const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -67,6 +67,7 @@ void fakecuda_defaults(fakecuda_setup *s)
     s->oom = env("FAKECUDA_OOM", -1);
     s->lose = env("FAKECUDA_LOSE", -1);
     s->refuse = env("FAKECUDA_REFUSE", -1);
+    s->shared = getenv("FAKECUDA_SHARED");
 }
 
 void fakecuda_begin(const fakecuda_setup *setup)
@@ -116,14 +117,15 @@ CUresult fake_enter(int device, fake_call kind)
         fake_trace("device %d refuses a call", device);
         return OPERATING_SYSTEM;
     }
-    if (fake_state.n_call++ == fake_setup.lose) {
+    if (fake_state.n_call++ == fake_setup.lose ||
+        (!lost[(size_t)device] && fake_shared_asks("lose"))) {
         lost[(size_t)device] = true;
         fake_state.lost = true;
         fake_trace("device %d falls away", device);
     }
     if (lost[(size_t)device])
         return LAUNCH_FAILED;
-    if (kind == ALLOCATES && fake_state.n_alloc++ == fake_setup.oom) {
+    if (kind == ALLOCATES && (fake_state.n_alloc++ == fake_setup.oom || fake_shared_asks("oom"))) {
         fake_state.oom_done = true;
         fake_trace("device %d: out of memory, as asked for", device);
         return FC_CUDA_OUT_OF_MEMORY;

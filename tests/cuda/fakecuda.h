@@ -12,8 +12,12 @@
  * - one allocation, or one call, can be made to fail, or the device to fall away there.
  *
  * A program that only loads it sets it up by its environment: FAKECUDA_DEVICES, _SM, _MEM (bytes a
- * device), _SEED, _PEER, _GRAPH, _OOM, _LOSE, _REFUSE, _INIT, _TRACE=1 (every operation to stderr).
- * A test calls what is below. */
+ * device), _SEED, _PEER, _GRAPH, _OOM, _LOSE, _REFUSE, _INIT, _TRACE=1 (every operation to stderr),
+ * _SHARED. A test calls what is below.
+ *
+ * FAKECUDA_SHARED names a folder: processes that have the same one are on the same devices, so that
+ * the memory that one holds is missing to the others; while there is a file `oom` in it every
+ * allocation fails, and where there is `lose` the device of the next call falls away. */
 #ifndef PN_TESTS_CUDA_FAKECUDA_H
 #define PN_TESTS_CUDA_FAKECUDA_H
 
@@ -36,10 +40,11 @@ typedef struct fakecuda_setup {
     bool peer;     /* devices reach each other */
     bool graph;    /* streams can be recorded */
     bool trace;
-    int init;       /* what cuInit returns: 0, or an error such as 100 */
-    int64_t oom;    /* the allocating call, counted from 0, that is out of memory; -1: none */
-    int64_t lose;   /* the call, counted from 0, at which its device falls away; -1: none */
-    int64_t refuse; /* the call that fails, and nothing else does; -1: none */
+    int init;           /* what cuInit returns: 0, or an error such as 100 */
+    int64_t oom;        /* the allocating call, counted from 0, that is out of memory; -1: none */
+    int64_t lose;       /* the call, counted from 0, at which its device falls away; -1: none */
+    int64_t refuse;     /* the call that fails, and nothing else does; -1: none */
+    const char *shared; /* a folder; NULL: alone on the devices */
 } fakecuda_setup;
 
 typedef struct fakecuda_state {

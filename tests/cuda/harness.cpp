@@ -3,6 +3,7 @@
 #include "cuda/backend.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <math.h>
 #include <memory>
@@ -42,6 +43,7 @@ int n_fail, n_launch;
 uint64_t random_state;
 std::map<unsigned char *, block> memory;
 std::set<std::string> kernels_run;
+std::function<void(const char *, double)> on_time;
 
 enum {
     PAGE = 4096,
@@ -97,7 +99,7 @@ void fail(const char *fmt, ...)
 
 /* --- device memory ---------------------------------------------------------------------------- */
 
-void *device_alloc(size_t bytes)
+void *device_alloc(size_t bytes, bool holds_addresses)
 {
     const size_t held = (bytes + 63) / 64 * 64; /* the end stays near the page that faults */
     const size_t pages = (held + PAGE - 1) / PAGE * PAGE + PAGE;
@@ -111,7 +113,7 @@ void *device_alloc(size_t bytes)
     memset(map, CANARY, pages);
     memset(p, 0xff, bytes);
     memory[p] = { map, pages + PAGE, bytes };
-    running->add_memory(p, bytes);
+    running->add_memory(p, bytes, holds_addresses);
     return p;
 }
 
@@ -137,15 +139,22 @@ void run_bytes(const char *kernel, const void *args, size_t args_bytes, extent g
     const size_t want = running->args_bytes(kernel);
     if (!want) {
         fail("there is no kernel %s", kernel);
-    } else if (want != args_bytes) {
+    } else if (want != args_bytes && want != SIZE_MAX) {
         fail("%s takes %zu bytes of arguments, not %zu", kernel, want, args_bytes);
-    } else if (!running->launch(kernel, args, grid.v, block.v, smem)) {
+    } else if (!running->launch(kernel, args, args_bytes, grid.v, block.v, smem)) {
         fail("%s: a GPU refuses the launch: grid %u %u %u, block %u %u %u, shared %zu", kernel,
              grid.v[0], grid.v[1], grid.v[2], block.v[0], block.v[1], block.v[2], smem);
     } else {
         n_launch++;
         kernels_run.insert(kernel);
+        if (on_time)
+            on_time(kernel, running->seconds(kernel, args, args_bytes, grid.v, block.v, smem));
     }
+}
+
+void time_launches(std::function<void(const char *kernel, double seconds)> told)
+{
+    on_time = std::move(told);
 }
 
 void same_bytes(const char *name, const void *got, const void *want, size_t n, size_t size)
@@ -267,13 +276,11 @@ int main(int, char **argv)
     setvbuf(stdout, nullptr, _IOLBF, 0);
     catch_faults();
     cpu.reset(new pn_kernels);
-    pn_kernels_init(cpu.get(), PN_ISA_SCALAR);
+    pn_kernels_init(cpu.get(), cpu_level());
     const char *const only = getenv("ONLY"), *const which = getenv("BACKEND");
     int n_backend = 0;
     run_tests(only);
-    std::vector<std::unique_ptr<backend>> backends = shim_backends();
-    for (auto &b : ptx_backends())
-        backends.push_back(std::move(b));
+    const std::vector<std::unique_ptr<backend>> backends = all_backends();
     for (const auto &b : backends) {
         if (which && !strstr(b->name(), which))
             continue;

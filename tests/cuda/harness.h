@@ -28,9 +28,11 @@
 #ifndef PN_TESTS_CUDA_HARNESS_H
 #define PN_TESTS_CUDA_HARNESS_H
 
+#include <functional>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <type_traits>
 #include <vector>
 
 #define _Static_assert static_assert
@@ -53,7 +55,8 @@ struct registration {
     registration(const char *name, const char *claim, void (*body)(void), bool once);
 };
 
-/* The CPU's kernels at the scalar level. */
+/* The CPU's kernels: the specification, at the scalar level; where tests run on a card, at the
+ * processor's best. */
 const pn_kernels &scalar(void);
 /* 370 ... of the running backend. */
 int arch(void);
@@ -72,14 +75,21 @@ void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* n bytes, 64-byte aligned, filled with 0xff; a page that faults lies behind them, and the bytes
  * around them are checked when they are freed. Kernels of the interpreter reach nothing else. */
-void *device_alloc(size_t bytes);
+void *device_alloc(size_t bytes, bool holds_addresses);
 void device_free(void *p);
+
+/* Whether a T has addresses of device memory in it. */
+template <class T> struct holds_addresses : std::is_pointer<T> {
+};
+template <> struct holds_addresses<pn_cuda_part> : std::true_type {
+};
 
 /* n values of T in device memory. */
 template <class T> class array
 {
   public:
-    explicit array(size_t n) : p_((T *)device_alloc(n * sizeof(T))), n_(n)
+    explicit array(size_t n)
+        : p_((T *)device_alloc(n * sizeof(T), holds_addresses<T>::value)), n_(n)
     {
     }
     array(const T *src, size_t n) : array(n)
@@ -140,6 +150,10 @@ void run(const char *kernel, const A &args, extent grid, extent block, size_t sm
 {
     run_bytes(kernel, &args, sizeof args, grid, block, smem);
 }
+
+/* From now on every launch is timed after it ran, where the backend can (seconds: else 0), and told
+ * what it took; an empty function: no longer. */
+void time_launches(std::function<void(const char *kernel, double seconds)> told);
 
 /* The bytes are equal; else a failure with the first difference, as values of size bytes each. */
 void same_bytes(const char *what, const void *got, const void *want, size_t n, size_t size);

@@ -10,6 +10,8 @@ static const attention_shape shapes[] = {
     { 1, 1, 1024, 1024, { { 5, 1, PN_KV_F16 }, { 9, 1, PN_KV_Q8_0 } } },
 };
 
+namespace
+{
 struct inputs {
     array<float> q, k, v, q_norm, k_norm, cos_t, sin_t;
     array<pn_q8b> q8;
@@ -33,8 +35,7 @@ struct inputs {
     }
 };
 
-static pn_qk_args qk_args(const attention_shape &s, page_set &pages, const inputs &in,
-                          pn_kv_type type)
+pn_qk_args qk_args(const attention_shape &s, page_set &pages, const inputs &in, pn_kv_type type)
 {
     pn_qk_args a = {};
     a.q = in.q;
@@ -91,6 +92,7 @@ struct wanted {
         scalar().rope(x, c, sn, s.n_rot);
     }
 };
+} // namespace
 
 TEST(qk, "norm, RoPE and the pages in one launch a KV type")
 {

@@ -14,10 +14,10 @@ START_S = 60  # sanitizers and a busy machine
 
 
 class Server:
-    def __init__(self, *args, env=None, model=MODEL, waits=True):
+    def __init__(self, *args, env=None, model=MODEL, waits=True, program=PROGRAM):
         self.lines, self.port = [], 0
         listens = threading.Event()
-        self.process = subprocess.Popen([PROGRAM, "serve", "-m", model, "--port", "0", *map(str, args)],
+        self.process = subprocess.Popen([program, "serve", "-m", model, "--port", "0", *map(str, args)],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.PIPE, env=clean_env(**(env or {})))
 

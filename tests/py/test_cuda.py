@@ -1,24 +1,218 @@
-"""What the program and the script for GPUs say where there is no GPU."""
+"""The program and the script for GPUs from outside: without a GPU, and on the stand-in driver of
+tests/cuda (fakecuda.h), which `make standin` puts beside programs with code for it."""
+import http.client
+import json
 import os
 import pathlib
+import re
+import signal
 import subprocess
+import time
 
 import pytest
 
-PROGRAM = os.environ["PANTHEON"]
-pytestmark = pytest.mark.skipif(pathlib.Path("/dev/nvidiactl").exists(), reason="a GPU may be here")
+from conftest import MODEL, PROGRAM, ROOT, clean_env
+from serving import Server
+
+STANDIN = ROOT / os.environ.get("STANDIN", "build/release/tests/cuda/standin")
+GPU = "GPU 0 (stand-in 9.0)"
+no_gpu = pytest.mark.skipif(pathlib.Path("/dev/nvidiactl").exists(), reason="a GPU may be here")
+on_standin = pytest.mark.skipif(not (STANDIN / "pantheon").exists(), reason="make standin has not made it")
 
 
+def standin_env(**more):
+    return clean_env(**{"LD_LIBRARY_PATH": str(STANDIN), "FAKECUDA_DEVICES": "1", "FAKECUDA_SM": "90",
+                        "FAKECUDA_MEM": str(96 << 20)} | more)
+
+
+# --- without a GPU
+
+
+@no_gpu
 def test_device_cuda_names_the_cause():
     """--device cuda ends with one sentence that says what is missing."""
-    p = subprocess.run([PROGRAM, "run", "--device", "cuda", "-p", "x"], capture_output=True, text=True)
+    p = subprocess.run([PROGRAM, "run", "-m", MODEL, "--device", "cuda", "-p", "x"], capture_output=True, text=True)
     assert p.returncode != 0 and p.stdout == ""
     assert any(cause in p.stderr for cause in ("no NVIDIA driver", "holds no code for GPUs"))
 
 
-def test_bench_script_without_a_gpu(tmp_path):
-    """bench/cuda.sh gives the same cause, ends with status 3 and leaves nothing behind."""
-    p = subprocess.run(["bench/cuda.sh", PROGRAM, str(tmp_path)], capture_output=True, text=True)
-    assert p.returncode == 3 and p.stdout == ""
-    assert any(cause in p.stderr for cause in ("no NVIDIA driver", "holds no code for GPUs"))
+# --- the script
+
+
+def script(folder, program, env=None, **more):
+    return subprocess.Popen(["bench/cuda.sh", program, folder], cwd=ROOT, env=env or clean_env(), text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+
+def programs(folder, pantheon, bits="echo 3 tests passed", kernels="echo fast"):
+    """Programs in place of those that the script runs: shell code."""
+    folder.mkdir()
+    for name, code in ("pantheon", pantheon), ("card-bits", bits), ("card-kernels", kernels):
+        (folder / name).write_text(f"#!/bin/sh\n{code}\n")
+        (folder / name).chmod(0o755)
+    return folder / "pantheon"
+
+
+LOGITS = 'while [ $# -gt 0 ]; do [ "$1" != -o ] || echo logits >"$2"; shift; done; echo done'
+
+
+@no_gpu
+def test_script_without_a_gpu(tmp_path):
+    """It gives the cause, ends with status 3 and leaves nothing behind."""
+    program = programs(tmp_path / "bin", f'exec {PROGRAM} "$@"')
+    (tmp_path / "work").mkdir()
+    p = script(tmp_path / "work", program)
+    out, err = p.communicate()
+    assert p.returncode == 3 and out == ""
+    assert any(cause in err for cause in ("no NVIDIA driver", "holds no code for GPUs"))
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_script_says_what_is_missing(tmp_path):
+    p = script(tmp_path, tmp_path / "nowhere")
+    out, err = p.communicate()
+    assert p.returncode == 2 and out == "" and "make cuda builds it" in err
+
+
+def test_a_stage_that_hangs_costs_its_line(tmp_path):
+    """What comes after it has its place in the table; so has what there is no time for."""
+    program = programs(tmp_path / "bin", f'[ "$1" != bench ] || sleep 1000; {LOGITS}', kernels="exit 7")
+    (tmp_path / "work").mkdir()
+    p = script(tmp_path / "work", program, clean_env(PN_DRY="1", PN_SECONDS="6"))
+    out, _ = p.communicate(timeout=60)
+    table = out[out.rindex("\n\n"):]
+    assert p.returncode == 1
+    assert re.search(r"bits: one pass +equal bits\n", table), out
+    assert re.search(r"kernels: products +FAILED", table), out
+    assert re.search(r"decode at 0 +FAILED: stopped after \d s\n", table), out
+    assert re.search(r"prefill 33 +FAILED: left out: the time is over\n", table), out
+    assert not list((tmp_path / "work").iterdir())
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_script_prints_its_table(tmp_path, by):
+    program = programs(tmp_path / "bin", LOGITS, bits=f"echo $$ >{tmp_path}/pid; exec sleep 1000")
+    (tmp_path / "work").mkdir()
+    p = script(tmp_path / "work", program, clean_env(PN_DRY="1"))
+    end = time.monotonic() + 30
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    p.send_signal(by)
+    out, _ = p.communicate(timeout=30)
+    assert p.returncode == 1 and "interrupted" in out and not list((tmp_path / "work").iterdir())
+    hanging = pathlib.Path("/proc", (tmp_path / "pid").read_text().strip(), "cmdline")
+    assert not hanging.exists() or not hanging.read_bytes(), "what it ran goes on"  # empty: a zombie
+
+
+@on_standin
+def test_the_whole_script_on_the_stand_in(tmp_path):
+    """Every stage, at small sizes: the script that a card is lent for is known to work before."""
+    p = script(tmp_path, STANDIN / "pantheon", standin_env(PN_DRY="1"))
+    out, err = p.communicate(timeout=600)
+    assert p.returncode == 0 and "FAILED" not in out, out + err
+    table = out[out.rindex("\n\n"):]
+    for stage in ("bits: every kernel's tests", "bits: one pass", "bits: QWEN35_FUSE=8", "bits: q8_0",
+                  "memcheck, racecheck", "the card at best", "kernels: products", "kernels: experts",
+                  "kernels: delta", "kernels: attention", "plan", "decode at 140", "prefill 33", "stages of decode"):
+        assert f"\n{stage} " in table, out
+    for kernel in ("pn_k_qmv ", "pn_k_qmv_nx", "pn_k_gemm", "pn_k_moe_up ", "pn_k_moe_down", "pn_k_moe_up_grouped",
+                   "pn_k_moe_product_grouped", "pn_k_delta_scan", "pn_k_attend_step_f16", "pn_k_attend_rows_q8_0"):
+        assert re.search(rf"\n    {kernel}.* us .* GB/s .* TMAC/s", table), kernel + out
     assert not list(tmp_path.iterdir())
+
+
+# --- the server on a GPU that fails
+
+
+def serve(folder, *args, **more):
+    return Server("--ctx", 512, "--batch", 64, "--parallel", 2, *args, program=STANDIN / "pantheon",
+                  env=standin_env(FAKECUDA_SHARED=str(folder), **more))
+
+
+def chat(text, n, **more):
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": n, "temperature": 0, **more}
+
+
+def said(server, text, n=6):
+    answer = server.ask("/v1/chat/completions", chat(text, n))
+    message = answer["choices"][0]["message"]
+    return (message.get("reasoning_content") or "") + (message.get("content") or "")
+
+
+@pytest.fixture(scope="module")
+def on_cpu():
+    """What the CPU answers."""
+    with Server("--ctx", 512, "--device", "cpu") as s:
+        yield {text: said(s, text) for text in ("Hello", "Good evening")}
+
+
+@on_standin
+def test_a_gpu_lost_within_a_stream(tmp_path, on_cpu):
+    """The answer that it hits ends with an error of its own; those after it are the CPU's, with the
+    same text, also where they begin with what the GPU knew. Health, metrics and the log say so."""
+    with serve(tmp_path) as s:
+        assert json.loads(s.get("/health").data) == {"status": "ok", "device": GPU}
+        assert s.metric("pantheon:gpus_lost") == 0
+        assert said(s, "Hello") == on_cpu["Hello"]
+        whole = s.post("/v1/chat/completions", chat("Hello", 6, stream=True)).data
+        assert b"data: [DONE]" in whole and b'"error"' not in whole
+
+        link = http.client.HTTPConnection("127.0.0.1", s.port, timeout=120)
+        link.request("POST", "/v1/chat/completions", json.dumps(chat("Hello", 400, stream=True)),
+                     {"Content-Type": "application/json"})
+        stream = link.getresponse()
+        while b'"delta"' not in (line := stream.readline()):
+            assert line
+        (tmp_path / "lose").touch()
+        rest = stream.read()  # it ends
+        link.close()
+        assert stream.status == 200 and b"cuda: device 0 (stand-in 9.0)" in rest, rest[-400:]
+        for text, answer in on_cpu.items():
+            assert said(s, text) == answer
+        assert json.loads(s.get("/health").data) == {"status": "ok", "device": "cpu", "lost": GPU}
+        assert s.metric("pantheon:gpus_lost") == 1
+        assert "unspecified launch failure" in s.log and "the CPU goes on" in s.log
+
+
+@on_standin
+def test_memory_that_runs_out(tmp_path, on_cpu):
+    """No allocation succeeds any more: requests are answered all the same. From the start: by the CPU,
+    which is what happens where another program takes what was planned with."""
+    with serve(tmp_path) as s:
+        (tmp_path / "oom").touch()
+        assert said(s, "Hello") == on_cpu["Hello"]
+        with serve(tmp_path) as late:
+            assert said(late, "Hello") == on_cpu["Hello"]
+            assert "out of memory" in late.log and "the CPU computes" in late.log
+            assert json.loads(late.get("/health").data) == {"status": "ok"}
+        (tmp_path / "oom").unlink()
+        assert said(s, "Good evening") == on_cpu["Good evening"]
+        assert json.loads(s.get("/health").data)["device"] == GPU
+
+
+def planned(folder, mem):
+    """MiB that a process would have for weights, workspace and sequences now; or why it has none."""
+    p = subprocess.run([STANDIN / "pantheon", "logits", "-m", MODEL, "--device", "cuda", "--plan", "--ctx", "512",
+                        "--batch", "64"], capture_output=True, text=True,
+                       env=standin_env(FAKECUDA_SHARED=str(folder), FAKECUDA_MEM=str(mem)))
+    return sum(map(int, re.findall(r"(\d+) MiB", p.stdout.splitlines()[-1]))) if p.returncode == 0 else p.stderr
+
+
+@on_standin
+@pytest.mark.parametrize("mem, has_room", [(64 << 20, False), (112 << 20, True)])
+def test_two_processes_on_one_card(tmp_path, on_cpu, mem, has_room):
+    """The second plans with what the first left, or says what is short and serves on the CPU. What a
+    process held that is killed is there for the next."""
+    alone = planned(tmp_path, mem)
+    first = serve(tmp_path, FAKECUDA_MEM=str(mem))
+    with serve(tmp_path, FAKECUDA_MEM=str(mem)) as second:
+        for s in first, second:
+            assert said(s, "Hello") == on_cpu["Hello"]
+        assert json.loads(first.get("/health").data)["device"] == GPU
+        assert ("device" in json.loads(second.get("/health").data)) == has_room
+        assert ("more are needed" in second.log and "the CPU computes" in second.log) != has_room, second.log
+        left = planned(tmp_path, mem)
+        assert "more are needed" in left if isinstance(left, str) else left < alone
+    first.kill()
+    assert planned(tmp_path, mem) == alone
