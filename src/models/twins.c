@@ -128,8 +128,8 @@ static void set_newest(pn_block *block, pn_block_newest newest)
     atomic_store_explicit(&block->newest, newest, memory_order_release);
 }
 
-/* Called with the lock: brings bytes [from, to) home, after which all of them are there if to is the
- * block's end. A twin that does not come home is lost. */
+/* Called with the lock: brings bytes [from, to) home; they are the last where to is the block's
+ * end. A twin that does not come home is lost. */
 static pn_status bring_part(pn_twins *t, const twin *w, size_t from, size_t to, pn_err *err)
 {
     pn_status st = transfer_part(t, w, TO_HOST, from, to, err);

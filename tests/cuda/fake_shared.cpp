@@ -1,5 +1,6 @@
-/* What processes on the same stand-in devices have in common (FAKECUDA_SHARED): the memory that each
- * holds, in a file that all of them map, and failures that a test makes by a file of their name. */
+/* What processes on the same stand-in devices have in common (FAKECUDA_SHARED): the memory that
+ * each holds, in a file that all of them map, and failures that a test makes by a file of their
+ * name. */
 #include "cuda/fake.h"
 
 #include <errno.h>
