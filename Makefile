@@ -381,6 +381,7 @@ help:
 #: make test-c     the C tests alone: make run-unit/test_gguf runs one, replay-gguf one fuzz corpus
 #: make cuda       cubins of the device code into the program, compilers from PyPI: docs/CUDA.md
 #: make test-cuda  the CUDA kernels on the CPU, no GPU needed: make run-cuda/test_NAME runs one, ONLY= BACKEND= choose
+#: make standin    the program on the stand-in driver, and what bench/cuda.sh runs on a card: docs/CUDA.md
 #: make test-py    the programs from outside, by pytest; ARGS='-k chat' chooses
 #: make check-kernels   the kernels against scalar code: SEED= repeats, ONLY= ISA= choose, BENCH=1 times
 #: make aarch64    every level of aarch64 under qemu: kernels and logits have the same bits

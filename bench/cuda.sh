@@ -6,7 +6,8 @@
 # Status 3: no GPU; the cause is printed. PROGRAM: build/pantheon after `make cuda`, with card-bits and
 # card-kernels beside it. FOLDER: for the model (20 GB), /tmp.
 # PN_LAYERS=n: a model of fewer layers, for cards with less memory or time. PN_SECONDS=n: in all.
-# PN_DRY=1: the same stages at sizes for the stand-in of the tests (docs/CUDA.md), in half a minute.
+# PN_DRY=1: the same stages at sizes for the stand-in of the tests (docs/CUDA.md), in a minute; without
+# NVIDIA's checkers, which need a card. PN_SANITIZER=FILE: compute-sanitizer, where it is not found.
 set -u
 root=$(dirname "$0")/..
 program=${1:-build/pantheon}
@@ -18,7 +19,7 @@ for need in "$program" "$beside/card-bits" "$beside/card-kernels"; do
 done
 work=$(mktemp -d "$folder/pantheon-cuda-XXXXXX") || exit 2
 table=$work/table
-failed=0 running=
+failed=0 running= sanitizer=${PN_SANITIZER:-}
 tiny=$root/models/pantheon-tiny-Q4_K_M.gguf
 
 finish() {
@@ -119,7 +120,7 @@ else
     some_bits=
 fi
 tokens=$(seq -s , 10 $((9 + n_token)))
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer \
+[ -n "${PN_DRY:-}$sanitizer" ] || sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer \
     "$root/build/cuda/sanitizer/compute-sanitizer" 2>/dev/null | head -n 1)
 
 export program work tiny tokens sanitizer
@@ -149,9 +150,9 @@ for kv in $kv_types; do
 done
 
 # --- NVIDIA's checkers
-if [ -n "$sanitizer" ] && [ -z "${PN_DRY:-}" ]; then
+if [ -n "$sanitizer" ]; then
     for tool in memcheck racecheck; do
-        stage "$tool: kernels" 60 sh "$step" clean $tool env ONLY=tail "$beside/card-bits"
+        stage "$tool: kernels" 60 env ONLY=tail sh "$step" clean $tool "$beside/card-bits"
         for batch in 1 16; do
             stage "$tool: batch $batch" 60 sh "$step" clean $tool "$program" logits -m "$tiny" --device cuda \
                 -o "$work/gpu" --tokens 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17 --batch $batch

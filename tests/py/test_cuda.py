@@ -44,10 +44,11 @@ def script(folder, program, env=None, **more):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
 
-def programs(folder, pantheon, bits="echo 3 tests passed", kernels="echo fast"):
+def programs(folder, pantheon, bits="echo 3 tests passed", kernels="echo fast", sanitizer="exit 1"):
     """Programs in place of those that the script runs: shell code."""
     folder.mkdir()
-    for name, code in ("pantheon", pantheon), ("card-bits", bits), ("card-kernels", kernels):
+    for name, code in (("pantheon", pantheon), ("card-bits", bits), ("card-kernels", kernels),
+                       ("compute-sanitizer", sanitizer)):
         (folder / name).write_text(f"#!/bin/sh\n{code}\n")
         (folder / name).chmod(0o755)
     return folder / "pantheon"
@@ -87,6 +88,23 @@ def test_a_stage_that_hangs_costs_its_line(tmp_path):
     assert re.search(r"decode at 0 +FAILED: stopped after \d s\n", table), out
     assert re.search(r"prefill 33 +FAILED: left out: the time is over\n", table), out
     assert not list((tmp_path / "work").iterdir())
+
+
+def test_the_checkers_verdicts(tmp_path):
+    """What compute-sanitizer sums up is in the table, and errors fail the stage."""
+    sanitizer = """echo "========= COMPUTE-SANITIZER"; tool=$2; shift 4; "$@" || exit 1
+        [ "$tool" = memcheck ] && echo "========= ERROR SUMMARY: 0 errors" && exit 0
+        echo "========= RACECHECK SUMMARY: 3 hazards displayed"; exit 9"""
+    program = programs(tmp_path / "bin", LOGITS, bits='[ "$ONLY" = tail ] || [ "$ONLY" = qmv_tail ]',
+                       sanitizer=sanitizer)
+    (tmp_path / "work").mkdir()
+    p = script(tmp_path / "work", program, clean_env(PN_DRY="1", PN_SANITIZER=str(tmp_path / "bin/compute-sanitizer")))
+    out, _ = p.communicate(timeout=60)
+    table = out[out.rindex("\n\n"):]
+    for stage in "kernels", "batch 1", "batch 16":
+        assert re.search(rf"memcheck: {stage} +=+ ERROR SUMMARY: 0 errors\n", table), out
+        assert re.search(rf"racecheck: {stage} +FAILED: =+ RACECHECK SUMMARY: 3 hazards", table), out
+    assert p.returncode == 1
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
