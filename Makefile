@@ -132,7 +132,7 @@ $(CUBINS): $(CUDA_DIR)/pantheon-%.cubin: $(DEVICE) $(CUDA_DIR)/fetched
 	$(Q)scripts/cuda.py cubin $* $@ $(@D) src/cuda/device/pantheon.cu
 $(CUDA_DIR)/pantheon-%.ptx: $(DEVICE) $(CUDA_DIR)/fetched
 	$(call say,NVRTC,$@)
-	$(Q)scripts/cuda.py ptx $* $@ $(@D) src/cuda/device/pantheon.cu
+	$(Q)scripts/cuda.py $(if $(CI),checked-)ptx $* $@ $(@D) src/cuda/device/pantheon.cu
 cuda: $(CUBINS) cuda-ptx
 	@scripts/cuda.py check $(CUBINS)
 	@scripts/cuda.py sanitizer $(CUDA_DIR) || echo "compute-sanitizer cannot be fetched: bench/cuda.sh goes without it"
@@ -170,12 +170,15 @@ install: all
 # --- tests: docs/TESTING.md ---------------------------------------------------------------------
 # Each program's run is a target, so that -j runs them side by side; it prints its closing line, and
 # all it said when it fails. SEED=, SOAK=1 and the like reach the tests as environment.
-.PHONY: test test-all test-c test-short test-py check-kernels check-headers lint format soak
+.PHONY: test test-all test-c test-short test-py check-kernels check-headers lint format soak ci ci-release ci-asan ci-tsan
 # ThreadSanitizer of gcc 12 does not know all places that randomized addresses may have.
 RUN := $(if $(filter tsan,$(BUILD)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
-SHORT := unit/test_base unit/test_gguf unit/test_json unit/test_chat unit/test_sampling unit/test_tokenizer \
-         unit/test_rope unit/test_qwen35moe_load unit/test_model_oom unit/test_seq unit/test_cache \
+# test-short: with threads, and, where they are not what is looked for, without.
+SHORT := unit/test_base unit/test_qwen35moe_load unit/test_model_oom unit/test_seq unit/test_cache \
          unit/test_cache_random unit/test_http unit/test_http_life unit/test_http_listen unit/test_http_guard golden/test_variants
+ifneq ($(BUILD),tsan)
+SHORT += unit/test_gguf unit/test_json unit/test_chat unit/test_sampling unit/test_tokenizer unit/test_rope
+endif
 
 # Tests link the static library, so they may call what is hidden in the shared one.
 $(O)/tests/%.o: ALL_CFLAGS += -Itests
@@ -214,8 +217,18 @@ test: setup-test
 	@$(MAKE) $(CUDA_DIR)/fetched || echo "NVRTC cannot be fetched: the tests of the device code's PTX are SKIPPED"
 	@$(MAKE) test-all
 test-all:
-	@$(MAKE) -k test-c test-cuda lint $(if $(filter release,$(BUILD)),aarch64); s=$$?; $(MAKE) test-py && exit $$s
+	@$(MAKE) -k $(TEST_PARTS); s=$$?; $(MAKE) test-py && exit $$s
+TEST_PARTS := test-c test-cuda lint $(if $(filter release,$(BUILD)),aarch64)
 test-c: $(TEST_RUN) $(addprefix replay-,$(FUZZ))
+# What .ci/run runs, everything fetched before: the three builds side by side, so that one compiles
+# while another waits for its servers.
+ci:
+	@$(MAKE) llguidance $(CUDA_DIR)/fetched $(VENV)/ok
+	@$(MAKE) -k -Otarget ci-release ci-asan ci-tsan
+ci-release:
+	@$(MAKE) test-py $(TEST_PARTS)
+ci-asan ci-tsan: ci-%:
+	@$(MAKE) test-short BUILD=$*
 # What CI runs under the sanitizers: without the slow and the many-process tests of the server, and
 # under tsan, which takes half a minute for each of them, without one file a protocol: test_load.py
 # has them all.
@@ -224,8 +237,8 @@ ifeq ($(BUILD),tsan)
 SLOW_PY += or test_openai.py or test_anthropic.py or test_responses.py or test_agents.py or test_native.py \
            or test_ollama.py or test_odd_requests.py
 endif
-test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
-	@$(MAKE) test-py ARGS="-k 'not ($(SLOW_PY))'"
+test-short: test-short-py $(addprefix run-,$(SHORT)) $(if $(filter tsan,$(BUILD)),,$(addprefix replay-,$(FUZZ)))
+test-short-py: ARGS = -k 'not ($(SLOW_PY))'
 
 # --- CUDA without a GPU: docs/CUDA.md -----------------------------------------------------------
 # The device code as C++, one library an architecture (tests/cuda/cushim.h), checked by the compiler
@@ -233,8 +246,10 @@ test-short: $(addprefix run-,$(SHORT)) $(addprefix replay-,$(FUZZ))
 CUDA_TEST := $(if $(filter x86_64,$(ARCH)),$(patsubst tests/cuda/%.cpp,$(O)/tests/cuda/%,$(wildcard tests/cuda/test_*.cpp)))
 CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backends_cpu.o cuda/backend_shim.o cuda/backend_ptx.o cuda/ptx_parse.o cuda/ptx_run.o cuda/ptx_alu.o cuda/standin.o kernels/harness.o kernels/qmv_data.o)
 SHIM := $(addprefix $(O)/tests/cuda/shim-,370.so 900.so)
+# ThreadSanitizer knows nothing of fibers, and device code runs in one thread: the shim is without it.
+$(SHIM): NO_TSAN = yes
 CXX_ALL = -std=c++17 -Iinclude -Isrc -Itests -fPIC -fvisibility=hidden -pthread -g $(ARITH) -Wall -Wextra -Wshadow \
-          $(if $(CI),-Werror) $(FLAGS_$(BUILD))
+          $(if $(CI),-Werror) $(if $(NO_TSAN),$(filter-out -fsanitize=thread,$(FLAGS_$(BUILD))),$(FLAGS_$(BUILD)))
 HAS_FMA := $(shell grep -qsw fma /proc/cpuinfo && echo -mfma)
 SHIM_FLAGS := -O2 -DPN_CUSHIM $(HAS_FMA) -fno-strict-aliasing -Wno-unknown-pragmas -fsanitize-undefined-trap-on-error \
               -fsanitize=alignment,bounds,shift-exponent,signed-integer-overflow,integer-divide-by-zero,null
@@ -295,7 +310,19 @@ $(STANDIN)/libcuda.so.1: | $(FAKECUDA)
 # The PTX, too, where its compilers have been fetched.
 $(CUDA_RUN): run-%: $(O)/tests/% $(SHIM) $(FAKECUDA) $(if $(wildcard $(CUDA_DIR)/fetched),$(PTX))
 	$(call run_test,$<,tests/$*)
-test-cuda: $(CUDA_RUN) $(if $(wildcard $(CUDA_DIR)/fetched),cuda-ptx)
+# Planted faults, each of which a test must notice: tests/cuda/mutations.toml. SOAK=1: all, not a few.
+MUTANTS := $(if $(CUDA_TEST),$(if $(filter release,$(BUILD)),$(shell sed -n \
+             's/^\[$(if $(SOAK),[a-z]*,quick)\.\(.*\)\]$$/mutant-\1/p' tests/cuda/mutations.toml)))
+mutant-%: export SHIM_CXX = $(filter-out -Werror,$(CXX) $(CXX_ALL) $(SHIM_FLAGS))
+mutant-%: export TEST_CC = $(filter-out -Werror,$(CC) $(ALL_CFLAGS))
+mutant-%: export LINK_CXX = $(CXX) $(FLAGS_$(BUILD))
+mutant-%: export LINK_TEST = $(CXX) $(ALL_LDFLAGS) @TEST@ $(CUDA_HARNESS) $(LIB) $(LDLIBS) -ldl
+mutant-%: export LINK_C = $(CC) $(ALL_LDFLAGS) $(call wrap,fc_cubins) @TEST@ $(TEST_HELP) $(SERVER) $(LIB) \
+                          -lcmocka $(SERVER_LDLIBS) $(LDLIBS)
+mutant-%: $(CUDA_TEST) $(CUDA_HOST_TEST) $(O)/tests/unit/test_placement
+	@tests/cuda/mutate.py $* $(O)
+
+test-cuda: $(CUDA_RUN) $(MUTANTS) $(if $(wildcard $(CUDA_DIR)/fetched),cuda-ptx)
 	@tests/cuda/all_tested.sh $(O)/tests/cuda
 
 # Programs from outside, by pytest in a venv of its own. ARGS='-k name' chooses.
@@ -306,7 +333,7 @@ $(VENV)/ok:
 	$(call say,VENV,$@)
 	@rm -rf build/venv && python3 -m venv $(VENV)
 	@$(VENV)/bin/pip install -q --disable-pip-version-check $(addprefix -r ,$(PY_REQS)) && touch $@
-test-py: all $(VENV)/ok $(if $(filter release,$(BUILD)),standin)
+test-py test-short-py: all $(VENV)/ok $(if $(filter release,$(BUILD)),standin)
 	@PANTHEON=$(BIN) BUILD=$(BUILD) STANDIN=$(STANDIN) $(RUN) $(VENV)/bin/pytest -q tests/py $(if $(SOAK),,-m 'not soak') $(ARGS)
 
 check-kernels: $(KERNEL_TEST)

@@ -4,7 +4,8 @@
 scripts/cuda.py fetch FOLDER               the compilers, once: 110 MB to download, 180 MB on disk
 scripts/cuda.py sanitizer FOLDER           NVIDIA's compute-sanitizer, once: 9 MB, 26 MB on disk
 scripts/cuda.py cubin 90 OUT FOLDER SOURCE    a cubin for compute capability 9.0
-scripts/cuda.py ptx 90 OUT FOLDER SOURCE      its PTX
+scripts/cuda.py ptx 90 OUT FOLDER SOURCE [OPTION...]   its PTX; options of NVRTC in front of ours
+scripts/cuda.py checked-ptx 90 OUT ...        the same, if in the cubin no kernel has a stack frame
 scripts/cuda.py check CUBIN...             what each kernel uses; fails where one has a stack frame
 
 11.8 is the last that knows Kepler and runs on driver 470; 12.9 knows everything from Turing to
@@ -82,11 +83,14 @@ class Nvrtc:
         self.call(f"nvrtcGet{kind}", program, data)
         return data.raw
 
-    def compile(self, source, arch, kind):
+    def compile(self, source, arch, kinds, more=()):
+        """What NVRTC makes of it, of these kinds."""
         program = ctypes.c_void_p()
         text = pathlib.Path(source).read_bytes()
         self.call("nvrtcCreateProgram", ctypes.byref(program), text, source.encode(), 0, None, None)
-        options = [o.encode() for o in [f"--gpu-architecture={arch}", *OPTIONS]]
+        names = {o.split("=")[0] for o in more}  # given again they would be an error
+        ours = [o for o in OPTIONS if o.split("=")[0] not in names]
+        options = [o.encode() for o in [f"--gpu-architecture={arch}", *more, *ours]]
         code, why = self.call("nvrtcCompileProgram", program, len(options),
                               (ctypes.c_char_p * len(options))(*options))
         log = self.output("ProgramLog", program).rstrip(b"\0").decode()
@@ -94,14 +98,21 @@ class Nvrtc:
             print(log, file=sys.stderr)
         if code:
             sys.exit(f"{source} for {arch}: {why}")
-        return self.output(kind, program)
+        return [self.output(kind, program) for kind in kinds]
 
 
-def build(kind, sm, out, folder, source):
+def build(kind, sm, out, folder, source, more):
+    nvrtc = Nvrtc(folder, sm)
     if kind == "ptx":
-        data = Nvrtc(folder, sm).compile(source, f"compute_{sm}", "PTX").rstrip(b"\0")
+        (data,) = nvrtc.compile(source, f"compute_{sm}", ["PTX"], more)
+    elif kind == "checked-ptx":
+        data, cubin = nvrtc.compile(source, f"sm_{sm}", ["PTX", "CUBIN"], more)
+        if print_usage(f"sm_{sm}", cubin):
+            sys.exit(1)
     else:
-        data = Nvrtc(folder, sm).compile(source, f"sm_{sm}", "CUBIN")
+        (data,) = nvrtc.compile(source, f"sm_{sm}", ["CUBIN"], more)
+    if kind != "cubin":
+        data = data.rstrip(b"\0")
     part = out.with_name(out.name + f".{os.getpid()}")
     part.write_bytes(data)
     part.rename(out)
@@ -134,19 +145,17 @@ def kernels(elf):
             yield kernel, registers.get(kernel, section[4] >> 24), frames[kernel]
 
 
-def check(paths):
-    """Registers and stack frames; a frame is spilled registers or an array that got no registers."""
-    bad = 0
-    for path in paths:
-        used = list(kernels(path.read_bytes()))
-        for kernel, registers, frame in used:
-            if frame:
-                bad += 1
-                print(f"{path}: {kernel} has a stack frame of {frame} bytes, {registers} registers")
-        most = max(used, key=lambda u: u[1])
-        print(f"{path.name}: {len(used)} kernels, no stack frames, up to {most[1]} registers ({most[0]})"
-              if not any(u[2] for u in used) else f"{path.name}: stack frames")
-    return bad > 0
+def print_usage(name, cubin):
+    """Registers and stack frames; returns how many kernels have a frame, which is spilled registers or
+    an array that got no registers."""
+    used = list(kernels(cubin))
+    bad = [u for u in used if u[2]]
+    for kernel, registers, frame in bad:
+        print(f"{name}: {kernel} has a stack frame of {frame} bytes, {registers} registers")
+    most = max(used, key=lambda u: u[1])
+    if not bad:
+        print(f"{name}: {len(used)} kernels, no stack frames, up to {most[1]} registers ({most[0]})")
+    return len(bad)
 
 
 def main(argv):
@@ -155,10 +164,10 @@ def main(argv):
             fetch(pathlib.Path(folder))
         case ["sanitizer", folder]:
             fetch_sanitizer(pathlib.Path(folder))
-        case ["cubin" | "ptx" as kind, sm, out, folder, source]:
-            build(kind, int(sm), pathlib.Path(out), pathlib.Path(folder), source)
+        case ["cubin" | "ptx" | "checked-ptx" as kind, sm, out, folder, source, *more]:
+            build(kind, int(sm), pathlib.Path(out), pathlib.Path(folder), source, more)
         case ["check", *paths] if paths:
-            return check([pathlib.Path(p) for p in paths])
+            return sum(print_usage(pathlib.Path(p).name, pathlib.Path(p).read_bytes()) for p in paths) > 0
         case _:
             sys.exit(__doc__)
     return 0

@@ -48,9 +48,11 @@ class backend
 std::vector<std::unique_ptr<backend>> all_backends(void);
 /* The level of the CPU's kernels that they are held against (scalar() of harness.h). */
 pn_isa cpu_level(void);
-/* The shim's libraries that lie beside the program, each in its orders. */
-std::vector<std::unique_ptr<backend>> shim_backends(void);
-/* One for each module of PTX that there is. PROFILE=1 prints the instructions they ran. */
-std::vector<std::unique_ptr<backend>> ptx_backends(void);
+/* The shim's libraries that lie beside the program, each in its orders; or only `device`, if that
+ * is a library (.so). */
+std::vector<std::unique_ptr<backend>> shim_backends(const char *device);
+/* One for each module of PTX that there is; or only `device`, if that is one (.ptx). PROFILE=1
+ * prints the instructions they ran. */
+std::vector<std::unique_ptr<backend>> ptx_backends(const char *device);
 
 #endif

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 namespace
 {
@@ -97,12 +98,18 @@ class ptx : public backend
 };
 } // namespace
 
-std::vector<std::unique_ptr<backend>> ptx_backends(void)
+std::vector<std::unique_ptr<backend>> ptx_backends(const char *device)
 {
+    std::vector<std::string> files;
+    if (!device)
+        for (const char *const arch : { "37", "75", "90" })
+            files.push_back("build/cuda/pantheon-" + std::string(arch) + ".ptx");
+    else if (strstr(device, ".ptx"))
+        files.push_back(device);
     std::vector<std::unique_ptr<backend>> all;
-    for (const char *const arch : { "37", "75", "90" }) {
+    for (const std::string &file : files) {
         ptx_module m;
-        if (ptx_load(&m, ("build/cuda/pantheon-" + std::string(arch) + ".ptx").c_str()))
+        if (ptx_load(&m, file.c_str()))
             all.emplace_back(new ptx(std::move(m)));
     }
     return all;

@@ -67,13 +67,18 @@ class shim : public backend
     cushim_order order_;
 };
 
-const cushim_module *load(const char *file)
+std::string beside_program(const char *file)
 {
     char path[4096];
     const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
     std::string dir(path, n > 0 ? (size_t)n : 0);
     dir.resize(dir.rfind('/') + 1);
-    void *const library = dlopen((dir + file).c_str(), RTLD_NOW | RTLD_LOCAL);
+    return dir + file;
+}
+
+const cushim_module *load(const std::string &path)
+{
+    void *const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     void *const get = library ? dlsym(library, "cushim_module_get") : nullptr;
     if (!get) {
         fprintf(stderr, "%s\n", dlerror());
@@ -81,21 +86,33 @@ const cushim_module *load(const char *file)
     }
     return ((decltype(&cushim_module_get))get)();
 }
+struct order {
+    const char *name;
+    cushim_order order;
+};
+const order up = { "up", { CUSHIM_UP, 1, false } };
+const order down = { "down", { CUSHIM_DOWN, 3, false } };
+const order chaos_a = { "chaos", { CUSHIM_SHUFFLED, 2, true } };
+const order chaos_b = { "chaos", { CUSHIM_SHUFFLED, 4, true } };
+
+void add(std::vector<std::unique_ptr<backend>> *all, const std::string &path,
+         std::initializer_list<order> orders)
+{
+    const cushim_module *const module = load(path);
+    for (const order &o : orders)
+        all->emplace_back(
+            new shim(module, "shim " + std::to_string(module->arch) + " " + o.name, o.order));
+}
 } // namespace
 
-std::vector<std::unique_ptr<backend>> shim_backends(void)
+std::vector<std::unique_ptr<backend>> shim_backends(const char *device)
 {
     std::vector<std::unique_ptr<backend>> all;
-    const struct {
-        const char *file, *name;
-        cushim_order order;
-    } list[] = {
-        { "shim-370.so", "shim 370 up", { CUSHIM_UP, 1, false } },
-        { "shim-370.so", "shim 370 chaos", { CUSHIM_SHUFFLED, 2, true } },
-        { "shim-900.so", "shim 900 down", { CUSHIM_DOWN, 3, false } },
-        { "shim-900.so", "shim 900 chaos", { CUSHIM_SHUFFLED, 4, true } },
-    };
-    for (const auto &b : list)
-        all.emplace_back(new shim(load(b.file), b.name, b.order));
+    if (!device) {
+        add(&all, beside_program("shim-370.so"), { up, chaos_a });
+        add(&all, beside_program("shim-900.so"), { down, chaos_b });
+    } else if (strstr(device, ".so")) {
+        add(&all, device, { up, down, chaos_a, chaos_b });
+    }
     return all;
 }

@@ -1,10 +1,13 @@
 /* The backends of the tests: all on the CPU. */
 #include "cuda/backend.h"
 
+#include <stdlib.h>
+
 std::vector<std::unique_ptr<backend>> all_backends(void)
 {
-    std::vector<std::unique_ptr<backend>> all = shim_backends();
-    for (auto &b : ptx_backends())
+    const char *const device = getenv("DEVICE");
+    std::vector<std::unique_ptr<backend>> all = shim_backends(device);
+    for (auto &b : ptx_backends(device))
         all.push_back(std::move(b));
     return all;
 }

@@ -5,7 +5,7 @@
  *
  * To add a test: a file tests/cuda/test_NAME.cpp is found by the Makefile; `make
  * run-cuda/test_NAME`; ONLY=text runs the tests whose name contains it, BACKEND=text those
- * backends. In it:
+ * backends, DEVICE=file.so or file.ptx other device code. In it:
  *
  *     #include "cuda/harness.h"
  *

@@ -84,7 +84,7 @@ def test_ten_turns(protocol, tmp_path):
         row = (11, 0, prompt, cached, generated)
         agent = again
         if how == "restart":
-            time.sleep(1)  # what is not written yet is computed again
+            time.sleep(3)  # what is not written yet is computed again
             server.kill()
             server = Server(*args)
     server.stop()
