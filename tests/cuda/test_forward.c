@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    N_PROMPT = 11,
+    N_PROMPT = 12,
     N = N_PROMPT + 2,
     N_LAYER = 4 /* of the mixed models */
 };
@@ -118,24 +118,31 @@ static void test_fuse(void **state)
     same(&mixed_b, &(gpu_case){ .n_device = 1, .unfused = ~0u, .kv_type = PN_KV_Q8_0 });
 }
 
-/* 30 random combinations; with SOAK=1 all of them. */
+/* --- combinations ----------------------------------------------------------------------------- */
+
+static int n_layer_of(const gpu_model *m)
+{
+    return ((const pn_qwen35moe *)m->model->impl)->cfg.n_layer;
+}
+
+/* Random ones: SEED= chooses others. */
 static void test_combinations(void **state)
 {
     (void)state;
-    const bool is_soak = getenv("SOAK") != NULL;
-    const int n = is_soak ? 2000 : 30;
+    gpu_model *const models[] = { &small,   &small,   &small,   &mixed_k,
+                                  &mixed_k, &mixed_b, &mixed_b, &tiny };
     const char *const text = getenv("SEED");
     uint32_t x = text ? (uint32_t)strtoul(text, NULL, 0) : 1;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < 30; i++) {
         uint32_t r[8];
         for (int k = 0; k < 8; k++)
             r[k] = (x = x * 1664525u + 1013904223u) >> 8;
-        gpu_model *const m = r[0] % 4 == 0 ? &mixed_b : r[0] % 4 == 1 ? &mixed_k : &small;
-        const int n_layer = m == &small ? 2 : N_LAYER;
+        gpu_model *const m = models[r[0] % 8];
+        const uint32_t n_layer = (uint32_t)n_layer_of(m);
         same(m, &(gpu_case){
                     .n_device = 1 + r[1] % 2,
-                    .split = r[1] % 2 ? 1 + (int)(r[2] % (uint32_t)n_layer) : 0,
-                    .n_cpu_moe = r[3] % 2 ? (int)(r[3] / 2 % (uint32_t)(n_layer + 1)) : 0,
+                    .split = r[1] % 2 ? 1 + (int)(r[2] % n_layer) : 0,
+                    .n_cpu_moe = r[3] % 2 ? (int)(r[3] / 2 % (n_layer + 1)) : 0,
                     .kv_type = (pn_kv_type)(r[4] % PN_KV_COUNT),
                     .unfused = r[5],
                     .seed = r[6],
@@ -145,13 +152,53 @@ static void test_combinations(void **state)
     }
 }
 
+/* Every placement in every order of the streams, with each KV type and architecture. */
+static void all_placements(gpu_model *m, uint32_t unfused)
+{
+    const int n_layer = n_layer_of(m);
+    for (int split = 0; split <= n_layer; split++)
+        for (int n_cpu_moe = 0; n_cpu_moe <= n_layer; n_cpu_moe++)
+            for (int i = 0; i < 3 * PN_KV_COUNT * 2; i++)
+                same(m, &(gpu_case){
+                            .n_device = split ? 2 : 1,
+                            .split = split,
+                            .n_cpu_moe = n_cpu_moe,
+                            .unfused = unfused,
+                            .seed = 1 + (unsigned)i % 3,
+                            .kv_type = (pn_kv_type)(i / 3 % PN_KV_COUNT),
+                            .sm = i / 3 / PN_KV_COUNT ? 37 : 90,
+                        });
+}
+
+/* SOAK=1: all placements of each model with all kernels fused, none, and each one apart; and every
+ * value of QWEN35_FUSE on one GPU and on two. */
+static void test_product(void **state)
+{
+    (void)state;
+    gpu_model *const models[] = { &small, &mixed_k, &mixed_b };
+    if (!getenv("SOAK"))
+        skip();
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        all_placements(models[i], 0);
+        all_placements(models[i], ~0u);
+        for (uint32_t bit = 1; bit & PN_FUSE_ALL; bit <<= 1)
+            all_placements(models[i], bit);
+    }
+    for (uint32_t unfused = 0; unfused <= PN_FUSE_ALL; unfused++)
+        for (int split = 0; split < 2; split++)
+            same(&small, &(gpu_case){ .n_device = 1 + split, .split = split, .unfused = unfused });
+    for (int split = 0; split < n_layer_of(&tiny); split++)
+        for (unsigned seed = 1; seed <= 3; seed++)
+            same(&tiny, &(gpu_case){ .n_device = split ? 2 : 1, .split = split, .seed = seed });
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_gpu),      cmocka_unit_test(test_passes),
         cmocka_unit_test(test_split),        cmocka_unit_test(test_cpu_moe),
         cmocka_unit_test(test_kv_types),     cmocka_unit_test(test_fuse),
-        cmocka_unit_test(test_combinations),
+        cmocka_unit_test(test_combinations), cmocka_unit_test(test_product),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);
