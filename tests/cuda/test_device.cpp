@@ -268,6 +268,28 @@ static std::vector<uint32_t> ping_pong_wanted(void)
     return out;
 }
 
+/* Device 0 sends again and again, and nothing comes back: only the link keeps it from overwriting
+ * what device 1 has not read yet. */
+static pn_status send_only(pair *p, std::vector<uint32_t> *out, pn_err *err)
+{
+    out->assign(2 * ROUNDS, 0);
+    for (size_t i = 0; i < out->size(); i++) {
+        PN_TRY(fc_fill(p->stream[0], p->x[0], (int)i + 1, N * 4, err));
+        PN_TRY(fc_link_send(p->link[0], p->stream[0], p->x[0], p->stream[1], p->x[1], N * 4, err));
+        PN_TRY(read_sums(p, 1, err));
+        PN_TRY(fc_copy_out(p->stream[1], &(*out)[i], p->sum[1], 4, err));
+    }
+    return fc_stream_sync(p->stream[1], err);
+}
+
+static std::vector<uint32_t> send_only_wanted(void)
+{
+    std::vector<uint32_t> out;
+    for (uint32_t i = 1; i <= 2 * ROUNDS; i++)
+        out.push_back(N / BLOCKS * (i * 0x01010101u));
+    return out;
+}
+
 TEST_ONCE(order_of_two_devices, "links order two devices whatever their streams do, either way")
 {
     for (unsigned seed = 1; seed <= 4; seed++)
@@ -278,11 +300,13 @@ TEST_ONCE(order_of_two_devices, "links order two devices whatever their streams 
             standin_begin(&s);
             pair p;
             pn_err err = {};
-            std::vector<uint32_t> got;
-            if (open_pair(&p, staged, &err) != PN_OK || ping_pong(&p, &got, &err) != PN_OK)
+            std::vector<uint32_t> got, one_way;
+            if (open_pair(&p, staged, &err) != PN_OK || ping_pong(&p, &got, &err) != PN_OK ||
+                send_only(&p, &one_way, &err) != PN_OK)
                 fail("%s", err.msg);
             else
-                CHECK(got == ping_pong_wanted() && fc_link_is_direct(p.link[0]) == !staged);
+                CHECK(got == ping_pong_wanted() && one_way == send_only_wanted() &&
+                      fc_link_is_direct(p.link[0]) == !staged);
             close_pair(&p);
             check_all_freed();
         }

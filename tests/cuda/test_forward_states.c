@@ -129,21 +129,24 @@ typedef struct scene {
     gpu_rig r;
     pn_state *s[N_PART];
     float *y[N_PART];
+    int n_part, n_now[N_PART]; /* sequences, and what a pass gives each */
     int stop_part, stop_layer, n_asked;
 } scene;
 
-/* Where each sequence stands, what a pass gives it; of different KV types. */
-static const int held[N_PART] = { 130, 0, 40 }, n_now[N_PART] = { 1, 10, 3 };
+/* Where each sequence stands, what a pass of many tokens gives it; of different KV types. A short
+ * pass has one token of each of two. */
+static const int held[N_PART] = { 130, 0, 40 }, many[N_PART] = { 1, 10, 3 };
 static const pn_kv_type types[N_PART] = { PN_KV_F16, PN_KV_Q8_0, PN_KV_F32 };
 
-static void scene_open(scene *t, const gpu_case *c)
+static void scene_open(scene *t, const gpu_case *c, bool is_short)
 {
-    *t = (scene){ .stop_part = -1 };
+    *t = (scene){ .n_part = is_short ? 2 : N_PART, .stop_part = -1 };
     gpu_rig_open(&t->r, &small, c);
-    for (int i = 0; i < N_PART; i++) {
+    for (int i = 0; i < t->n_part; i++) {
+        t->n_now[i] = is_short ? 1 : many[i];
         const pn_run run = { .kv_type = types[i] };
         t->s[i] = pn_test_state(small.model, &run, N);
-        t->y[i] = malloc((size_t)n_now[i] * small.n_vocab * sizeof(float));
+        t->y[i] = malloc((size_t)t->n_now[i] * small.n_vocab * sizeof(float));
         assert_non_null(t->y[i]);
         t->r.c.kv_type = types[i];
         gpu_read(&t->r, pn_state_seq(t->s[i]), held[i]);
@@ -152,7 +155,7 @@ static void scene_open(scene *t, const gpu_case *c)
 
 static void scene_close(scene *t)
 {
-    for (int i = 0; i < N_PART; i++) {
+    for (int i = 0; i < t->n_part; i++) {
         pn_state_free(t->s[i]);
         free(t->y[i]);
     }
@@ -168,24 +171,26 @@ static bool stop_one(void *ctx, int i_part)
 static pn_status scene_pass(scene *t, pn_err *err)
 {
     pn_part parts[N_PART];
-    for (int i = 0; i < N_PART; i++)
-        parts[i] =
-            (pn_part){ pn_state_seq(t->s[i]), small.ids + held[i], n_now[i], t->y[i], n_now[i] };
-    const pn_batch batch = { .parts = parts, .n_part = N_PART, .should_stop = stop_one, .ctx = t };
+    for (int i = 0; i < t->n_part; i++)
+        parts[i] = (pn_part){ pn_state_seq(t->s[i]), small.ids + held[i], t->n_now[i], t->y[i],
+                              t->n_now[i] };
+    const pn_batch batch = {
+        .parts = parts, .n_part = t->n_part, .should_stop = stop_one, .ctx = t
+    };
     return pn_get_forward_fn(small.model)(t->r.ex, &batch, err);
 }
 
 /* All but `lost` have advanced and have the CPU's logits. */
 static void scene_check(const scene *t, int lost)
 {
-    for (int i = 0; i < N_PART; i++) {
+    for (int i = 0; i < t->n_part; i++) {
         const pn_seq *const seq = pn_state_seq(t->s[i]);
         assert_int_equal(pn_seq_is_broken(seq), i == lost);
         if (i == lost)
             continue;
-        assert_int_equal(pn_seq_pos(seq), held[i] + n_now[i]);
+        assert_int_equal(pn_seq_pos(seq), held[i] + t->n_now[i]);
         pn_test_same_bits("a part of a batch", gpu_want(&small, types[i], held[i]), t->y[i],
-                          (size_t)n_now[i], small.n_vocab);
+                          (size_t)t->n_now[i], small.n_vocab);
     }
 }
 
@@ -193,7 +198,7 @@ static void batch_is_right(const gpu_case *c)
 {
     scene t;
     pn_err err = { 0 };
-    scene_open(&t, c);
+    scene_open(&t, c, false);
     if (scene_pass(&t, &err) != PN_OK)
         fail_msg("%s", err.msg);
     scene_check(&t, -1);
@@ -246,20 +251,31 @@ static void test_little_memory(void **state)
     gpu_rig_close(&r);
 }
 
-/* A part that is stopped before any layer leaves; the others do not notice. */
+static void stop_at(const gpu_case *c, bool is_short, int part, int layer)
+{
+    scene t;
+    pn_err err = { 0 };
+    scene_open(&t, c, is_short);
+    t.stop_part = part;
+    t.stop_layer = layer;
+    assert_int_equal(scene_pass(&t, &err), PN_ERR_CANCELLED);
+    assert_non_null(strstr(err.msg, layer ? "layer 1" : "layer 0"));
+    scene_check(&t, part);
+    scene_close(&t);
+}
+
+/* A part that is stopped before any layer leaves; the others do not notice, be there many tokens or
+ * so few that a layer's last product norms for the next. */
 static void test_stopped(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_PART * 2 * 2; i++) {
-        scene t;
-        pn_err err = { 0 };
-        scene_open(&t, i / N_PART / 2 ? &two_gpus : &one_gpu);
-        t.stop_part = i % N_PART;
-        t.stop_layer = i / N_PART % 2;
-        assert_int_equal(scene_pass(&t, &err), PN_ERR_CANCELLED);
-        assert_non_null(strstr(err.msg, t.stop_layer ? "layer 1" : "layer 0"));
-        scene_check(&t, t.stop_part);
-        scene_close(&t);
+    for (int layer = 0; layer < 2; layer++) {
+        for (int part = 0; part < N_PART; part++) {
+            stop_at(&one_gpu, false, part, layer);
+            stop_at(&two_gpus, false, part, layer);
+        }
+        /* not recorded, so layer by layer */
+        stop_at(&(gpu_case){ .n_device = 1, .profile = true }, true, 0, layer);
     }
 }
 
@@ -270,7 +286,7 @@ static void test_not_finite(void **state)
     for (int lost = 0; lost < N_PART; lost++) {
         scene t;
         pn_err err = { 0 };
-        scene_open(&t, lost % 2 ? &two_gpus : &one_gpu);
+        scene_open(&t, lost % 2 ? &two_gpus : &one_gpu, false);
         pn_seq *const seq = pn_state_seq(t.s[lost]);
         assert_int_equal(pn_seq_reserve(seq, 1, NULL), PN_OK);
         assert_int_equal(pn_seq_to_host(seq, 1, NULL), PN_OK);
@@ -343,6 +359,24 @@ static void test_recorded(void **state)
     }
 }
 
+/* Sequences of two KV types take turns: what is recorded for one does not do for the other. */
+static void test_recorded_types(void **state)
+{
+    (void)state;
+    static const pn_kv_type both[] = { PN_KV_F16, PN_KV_F32 };
+    gpu_rig r;
+    gpu_rig_open(&r, &small, &one_gpu);
+    pn_state *const wide = pn_test_state(small.model, &(pn_run){ .kv_type = both[1] }, N);
+    pn_seq *const seqs[] = { pn_state_seq(r.state), pn_state_seq(wide) };
+    for (int i = 0; i < 8; i++) {
+        r.c.kv_type = both[i % 2];
+        gpu_feed_seq(&r, seqs[i % 2], i / 2 + 1);
+    }
+    assert_int_equal(((pn_qwen35moe_gpu *)r.ex->gpu)->n_replayed, 2 * 3);
+    pn_state_free(wide);
+    gpu_rig_close(&r);
+}
+
 /* One token of one sequence. */
 static void test_one_token(void **state)
 {
@@ -392,7 +426,8 @@ int main(void)
         cmocka_unit_test(test_batches),         cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_stopped),         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_eviction),        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_one_token),       cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_recorded_types),  cmocka_unit_test(test_one_token),
+        cmocka_unit_test(test_profile),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);
