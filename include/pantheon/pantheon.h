@@ -136,6 +136,13 @@ typedef enum pn_device_kind {
     PN_DEVICE_CUDA  /* a GPU, or an error that names what keeps from it */
 } pn_device_kind;
 
+/* Whether experts of layers on the CPU go through a GPU's memory for the tokens of long passes. */
+typedef enum pn_stream_mode {
+    PN_STREAM_AUTO = 0, /* where that is faster, as measured */
+    PN_STREAM_NEVER,
+    PN_STREAM_ALWAYS
+} pn_stream_mode;
+
 /* Which GPUs compute, and what is put there (docs/GPU.md). Results are the same bits wherever. */
 typedef struct pn_device_opts {
     pn_device_kind kind;
@@ -148,6 +155,7 @@ typedef struct pn_device_opts {
     size_t expert_cache_bytes; /* of each GPU's memory, the most for copies of the routed experts
                                   that layers on the CPU use most; 0: what the rest leaves */
     bool no_expert_cache;      /* no copies: a layer's experts are all here or all there */
+    pn_stream_mode stream;
     int n_ctx, n_seq;    /* the sequences that room is wanted for; 0: the model's context, at most
                              32768; 1 */
     pn_kv_type kv_type;  /* of those */

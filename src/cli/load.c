@@ -75,6 +75,9 @@ static pn_device_opts device_opts(const pn_cli_opts *o)
                                         : 0,
         .expert_cache_bytes = o->expert_cache > 0 ? (size_t)o->expert_cache : 0,
         .no_expert_cache = o->expert_cache == 0,
+        .stream = o->expert_stream == 0   ? PN_STREAM_NEVER
+                  : o->expert_stream == 1 ? PN_STREAM_ALWAYS
+                                          : PN_STREAM_AUTO,
         .vram_bytes = o->vram > 0 ? (size_t)o->vram : 0,
         .n_ctx = o->n_ctx > 0 ? (int)o->n_ctx : 0,
         .n_seq = o->n_parallel > 0 ? (int)o->n_parallel : 0,

@@ -245,6 +245,7 @@ static const opt_row rows[] = {
     { 0, NULL, STR, AT(gpu_barswap_command), LOADS, NULL, NULL, 0, 0, "QWEN35_GPU_BARSWAP_CMD",
       NULL },
     { 0, NULL, INT, AT(fuse_mask), LOADS, NULL, NULL, 0, UINT32_MAX, "QWEN35_FUSE", NULL },
+    { 0, NULL, INT, AT(expert_stream), LOADS, NULL, NULL, 0, 1, "QWEN35_EXPERT_STREAM", NULL },
     { 0, NULL, FLAG, AT(profile), LOADS, NULL, NULL, 0, 0, "QWEN35_PROF", NULL },
 };
 // clang-format on

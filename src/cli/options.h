@@ -67,7 +67,8 @@ typedef struct pn_cli_opts {
     int64_t vram;                       /* bytes; -1: auto */
     bool cpu_moe, plan_only;
     int64_t n_cpu_moe;
-    int64_t expert_cache; /* bytes; -1: auto */
+    int64_t expert_cache;  /* bytes; -1: auto */
+    int64_t expert_stream; /* 0: never, 1: always; -1: auto */
     const char *rope_scaling;
     double rope_scale;
     int64_t yarn_orig_ctx;

@@ -67,15 +67,17 @@ static void pack4(const uint8_t *code, uint8_t *out)
         out[b] = (uint8_t)((code[b] & 15) | (code[32 + b] & 15) << 4);
 }
 
-/* Bit `shift` of each code: of weight 4 i + b into bit i % 8 of byte 4 (i / 8) + b. */
+/* Bit `shift` of each code: of weight 4 i + b into bit i % 8 of byte 4 (i / 8) + b. Four codes at a
+ * time: no bit leaves its byte. */
 static void pack1(const uint8_t *code, int shift, uint8_t *out)
 {
-    for (int at = 0; at < 8; at++) {
-        const uint8_t *const c = code + 32 * (at / 4) + at % 4;
-        unsigned bits = 0;
-        for (int i = 0; i < 8; i++)
-            bits |= (c[4 * i] >> shift & 1u) << i;
-        out[at] = (uint8_t)bits;
+    for (int half = 0; half < 2; half++) {
+        uint32_t bits = 0, c;
+        for (int i = 0; i < 8; i++) {
+            memcpy(&c, code + 32 * half + 4 * i, sizeof c);
+            bits |= (c >> shift & 0x01010101u) << i;
+        }
+        memcpy(out + 4 * half, &bits, sizeof bits);
     }
 }
 

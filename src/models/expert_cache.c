@@ -178,6 +178,11 @@ void pn_expert_cache_count(pn_expert_cache *c, int il, const int32_t *ids, size_
         use[ids[i]]++;
 }
 
+void pn_expert_cache_add(pn_expert_cache *c, int il, int ie, uint32_t n)
+{
+    c->use[index_of(c, il, ie)] += n;
+}
+
 void pn_expert_cache_age(pn_expert_cache *c, size_t n_tok)
 {
     for (c->n_aged += n_tok; c->n_aged >= HALF_LIFE; c->n_aged -= HALF_LIFE)

@@ -42,6 +42,8 @@ pn_expert_move pn_expert_cache_first(pn_expert_cache *c, size_t i);
 
 /* ids [n] were chosen in layer il. */
 void pn_expert_cache_count(pn_expert_cache *c, int il, const int32_t *ids, size_t n);
+/* One was, n times. */
+void pn_expert_cache_add(pn_expert_cache *c, int il, int ie, uint32_t n);
 /* n_tok tokens have passed all layers: what was long ago counts less. */
 void pn_expert_cache_age(pn_expert_cache *c, size_t n_tok);
 

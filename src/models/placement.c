@@ -109,25 +109,36 @@ void pn_placement_cache_bytes(const pn_placement *plan, const pn_layer_bytes *la
     }
 }
 
-/* Layers [from, to) of GPU g: gives what is left to a cache, and the room of as many layers more as
- * had to give way: half of their experts, if they are those that are used most, serve most tokens,
- * while each of these layers costs a token the way to the CPU and back. bytes: room for
- * [n_layer]. */
-static void add_cache(const pn_placement_in *in, const candidate *c, int g, int from, int to,
-                      size_t *bytes, pn_placement *plan)
+/* Of layers [from, to) of GPU g as many more as had to give way share their room with those: half
+ * of their experts, if they are those that are used most, serve most tokens, while each of these
+ * layers costs a token the way to the CPU and back. */
+static void share_room(const pn_placement_in *in, const candidate *c, int g, int from, int to,
+                       pn_placement *plan)
 {
-    pn_gpu_share *const s = &plan->shares[g];
     const int asked = in->n_cpu_moe < from ? from : in->n_cpu_moe < to ? in->n_cpu_moe : to;
     const int first = c->last_cpu[g], n_short = first - asked;
     const int end = first + n_short < to ? first + n_short : to;
     const sums shared = sum_layers(in->layers, first, end);
-    if (in->cache_max >= shared.experts) {
-        s->weights -= shared.experts;
-        for (int il = first; il < end; il++)
-            plan->layers[il].experts = PN_PLACE_CPU;
-    }
-    const size_t left = in->gpus[g].free_bytes - s->weights - s->work - s->sequences;
+    if (in->cache_max < shared.experts)
+        return;
+    plan->shares[g].weights -= shared.experts;
+    for (int il = first; il < end; il++)
+        plan->layers[il].experts = PN_PLACE_CPU;
+}
+
+/* Of what is left room for experts on their way, the largest of GPU g's layers on the CPU, if there
+ * is so much; then for the most used ones. bytes: room for [n_layer]. */
+static void add_experts(const pn_placement_in *in, int g, size_t *bytes, pn_placement *plan)
+{
+    pn_gpu_share *const s = &plan->shares[g];
+    size_t left = in->gpus[g].free_bytes - s->weights - s->work - s->sequences, most = 0;
     pn_placement_cache_bytes(plan, in->layers, in->n_expert, g, bytes);
+    for (int il = 0; il < in->n_layer; il++) {
+        most = bytes[il] > most ? bytes[il] : most;
+        s->n_cacheable += bytes[il] ? (size_t)in->n_expert : 0;
+    }
+    s->stream = most * (size_t)in->n_stream <= left ? most * (size_t)in->n_stream : 0;
+    left -= s->stream;
     const pn_expert_room room = {
         .bytes = bytes,
         .n_layer = in->n_layer,
@@ -135,8 +146,6 @@ static void add_cache(const pn_placement_in *in, const candidate *c, int g, int 
         .room = left < in->cache_max ? left : in->cache_max,
     };
     s->n_cached = pn_expert_room_slots(&room, &s->cache);
-    for (int il = from; il < to; il++)
-        s->n_cacheable += bytes[il] ? (size_t)in->n_expert : 0;
 }
 
 static pn_status write_down(const pn_placement_in *in, const candidate *c, pn_placement *plan,
@@ -161,9 +170,11 @@ static pn_status write_down(const pn_placement_in *in, const candidate *c, pn_pl
         const int8_t g = il >= c->split_layer;
         layers[il] = (pn_place){ g, il < c->last_cpu[g] ? PN_PLACE_CPU : g };
     }
-    for (int g = 0; g < c->n_gpu && in->cache_max; g++)
-        add_cache(in, c, g, g ? c->split_layer : 0,
-                  g == c->n_gpu - 1 ? in->n_layer : c->split_layer, bytes, plan);
+    for (int g = 0; g < c->n_gpu && in->n_expert; g++) {
+        const int to = g == c->n_gpu - 1 ? in->n_layer : c->split_layer;
+        share_room(in, c, g, g ? c->split_layer : 0, to, plan);
+        add_experts(in, g, bytes, plan);
+    }
     for (int il = 0; il < in->n_layer; il++) {
         plan->n_cpu_moe += layers[il].experts == PN_PLACE_CPU;
         plan->cpu_bytes += layers[il].experts == PN_PLACE_CPU ? in->layers[il].experts : 0;
@@ -230,13 +241,19 @@ void pn_placement_print(const pn_placement *plan, pn_buf *out)
     }
     for (int g = 0; g < plan->n_gpu; g++) {
         const pn_gpu_share *const s = &plan->shares[g];
-        const size_t used = s->weights + s->work + s->sequences + s->cache;
+        const size_t used = s->weights + s->work + s->sequences + s->stream + s->cache;
         pn_buf_addf(out,
                     "GPU %d (%s): %zu MiB weights, %zu MiB workspace, %zu MiB for sequences, "
                     "%zu MiB left\n",
                     plan->gpus[g].ordinal, plan->gpus[g].name, s->weights >> 20, s->work >> 20,
                     s->sequences >> 20, (plan->gpus[g].free_bytes - used) >> 20);
     }
+    for (int g = 0; g < plan->n_gpu; g++)
+        if (plan->shares[g].stream)
+            pn_buf_addf(out,
+                        "experts: %zu MiB of GPU %d for those that pass through for long "
+                        "prompts\n",
+                        plan->shares[g].stream >> 20, plan->gpus[g].ordinal);
     for (int g = 0; g < plan->n_gpu; g++)
         if (plan->shares[g].cache)
             pn_buf_addf(out, "experts: %zu MiB of GPU %d for the most used %zu of %zu\n",

@@ -45,7 +45,8 @@ typedef struct pn_placement_in {
     int split_layer;  /* first layer of the second GPU; -1: chosen */
     int n_cpu_moe;    /* the routed experts of the first n layers are on the CPU; of more, if
                         memory is short */
-    int n_expert;     /* routed experts of a layer, of one size */
+    int n_expert;     /* routed experts of a layer, of one size; 0: no room for single ones */
+    int n_stream;     /* experts on their way that must have room; 0: none */
     size_t cache_max; /* bytes of each GPU for experts that layers on the CPU use most; 0: none */
 } pn_placement_in;
 
@@ -57,6 +58,7 @@ typedef struct pn_place {
 typedef struct pn_gpu_share {
     size_t weights, work;
     size_t sequences; /* room for their blocks */
+    size_t stream;    /* for experts on their way through, for long passes */
     size_t cache;     /* for the most used experts (models/expert_cache.h) of its layers whose */
     size_t n_cached;  /* experts are on the CPU, so many of n_cacheable */
     size_t n_cacheable;

@@ -7,6 +7,7 @@
  *   qwen35moe_cuda_ws.c        the workspace in device memory
  *   qwen35moe_cuda_index.c     what each pass uploads: embeddings, angles, tables
  *   qwen35moe_cuda_cache.c     the most used experts of layers on the CPU
+ *   qwen35moe_cuda_stream.c    experts of layers on the CPU on their way through, for long passes
  *   qwen35moe_cuda_graph.c     passes of single tokens, recorded and replayed
  *   qwen35moe_cuda_launch.c    norms, quantisation, projections: what all sub-blocks launch
  *   qwen35moe_cuda_{ssm,attn,moe}.c   the three kinds of sub-block */
@@ -20,6 +21,7 @@
 #include "models/expert_stage.h"
 #include "models/gpus.h"
 #include "models/qwen35moe.h"
+#include "pantheon/pantheon.h"
 
 /* A layer's weights in a GPU's memory; all pointers are device addresses. */
 typedef struct pn_qwen35moe_gpu_layer {
@@ -71,6 +73,7 @@ typedef struct pn_qwen35moe_gpu_ws {
                                  [B][n_embd] */
     float *sums;              /* [B][n_embd] from the CPU */
     int32_t *place_cpu;       /* [PN_GPU_SINGLE_TOKENS * n_used]: pn_moe_combine_args */
+    int32_t *piece_slots;     /* [2][n_expert]: the same of experts on their way */
     int32_t *expert_slots;    /* [n_layer][n_expert]: pn_moe_route.slot of layers on the CPU */
 } pn_qwen35moe_gpu_ws;
 
@@ -142,6 +145,22 @@ typedef struct pn_qwen35moe_gpu_cache {
     uint64_t n_moved;
 } pn_qwen35moe_gpu_cache;
 
+/* Experts on their way through a GPU, in two pieces. */
+typedef struct pn_qwen35moe_gpu_stream {
+    uint8_t *room; /* device memory [2][piece_bytes]; NULL: there is none, and nothing below */
+    size_t piece_bytes;
+    void *pinned;
+    uint8_t *stage;    /* pinned [2][piece_bytes] */
+    int32_t *slots;    /* pinned [2][n_expert]: of each expert in the piece; -1: it is not */
+    int32_t *first;    /* pinned [n_layer][n_expert + 1]: of a streamed layer's tokens by expert */
+    bool *is_streamed; /* [n_layer] in this pass */
+    int *experts;      /* [n_expert] of the piece that is made */
+    int i_piece;
+    fc_stream *copies;
+    fc_event *is_copied[2], *is_used[2];
+    double bytes_s; /* that the machine can repack and copy, measured */
+} pn_qwen35moe_gpu_stream;
+
 typedef struct pn_qwen35moe_gpu {
     pn_gpus gpus;
     pn_qwen35moe_gpu_layer *layers; /* [n_layer] */
@@ -159,6 +178,9 @@ typedef struct pn_qwen35moe_gpu {
     int32_t *place_cpu; /* pinned [PN_GPU_SINGLE_TOKENS * n_expert_used]: pn_moe_combine_args */
     size_t *n_chosen;   /* [n_expert] tokens of each in a layer */
     pn_qwen35moe_gpu_cache cache[PN_GPU_MAX];
+    pn_qwen35moe_gpu_stream stream[PN_GPU_MAX];
+    pn_stream_mode streams;
+    double cpu_pair_s; /* the CPU's time for a (token, rank) pair of long passes; 0: not known */
     void *pinned;
     fc_event *is_routed[PN_GPU_MAX]; /* in, top_id and top_w are there */
     fc_event *is_past[PN_GPU_MAX][2];
@@ -205,13 +227,19 @@ static inline bool pn_gpu_fuses(const pn_qwen35moe_gpu_pass *p, unsigned bit)
 /* Bytes on a device of each layer [n_layer] and of the head. kv_type: of the pages. */
 void pn_qwen35moe_layer_bytes(const pn_model *model, pn_kv_type kv_type, pn_layer_bytes *layers,
                               size_t *head);
-/* An expert's three matrices, one behind the other, as they are in a GPU's memory: their bytes, the
- * same written to dst, and where they are in a stack of them at w (a device address), mat_bytes
- * from one to the next. */
-size_t pn_qwen35moe_expert_bytes(const pn_qwen35moe *m, int il);
-size_t pn_qwen35moe_expert_write(const pn_qwen35moe *m, int il, int ie, uint8_t *dst);
-void pn_qwen35moe_expert_mats(const pn_qwen35moe *m, int il, const uint8_t *w, size_t mat_bytes,
-                              pn_qwen35moe_gpu_layer *l);
+/* An expert's matrices, one behind the other, as they are in a GPU's memory: their bytes, the same
+ * written to dst, and where they are in a stack of them at w (a device address), mat_bytes from one
+ * to the next. */
+typedef enum pn_expert_half {
+    PN_EXPERT_UP,   /* gate and up */
+    PN_EXPERT_DOWN, /* down */
+    PN_EXPERT_ALL
+} pn_expert_half;
+size_t pn_qwen35moe_expert_bytes(const pn_qwen35moe *m, int il, pn_expert_half half);
+size_t pn_qwen35moe_expert_write(const pn_qwen35moe *m, int il, int ie, pn_expert_half half,
+                                 uint8_t *dst);
+void pn_qwen35moe_expert_mats(const pn_qwen35moe *m, int il, pn_expert_half half, const uint8_t *w,
+                              size_t mat_bytes, pn_qwen35moe_gpu_layer *l);
 /* Allocates and uploads all weights as planned, repacked by the exec's threads. Errors: the
  * device's; PN_ERR_CANCELLED by progress. */
 pn_status pn_qwen35moe_gpu_upload(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_device_opts *opts,
@@ -295,6 +323,29 @@ void pn_qwen35moe_gpu_cache_free(pn_qwen35moe_gpu *q, int g);
 void pn_gpu_cache_begin(pn_qwen35moe_gpu_pass *p);
 /* After a pass. */
 void pn_gpu_cache_end(pn_qwen35moe_gpu_pass *p);
+
+/* The slots [n_expert] of a layer on the CPU that p->g has copies for, in this pass; NULL: none. */
+static inline const int32_t *pn_gpu_cached_slots(const pn_qwen35moe_gpu_pass *p, int il)
+{
+    const pn_qwen35moe_gpu_cache *const c = &p->q->cache[p->g];
+    return c->experts && c->bytes[il] ? c->slots + il * p->c.m->cfg.n_expert : NULL;
+}
+
+/* --- qwen35moe_cuda_stream.c ------------------------------------------------------------------ */
+
+/* As planned for GPU g, and without where memory is short after all. Errors: the device's. */
+pn_status pn_qwen35moe_gpu_stream_new(const pn_exec *ex, pn_qwen35moe_gpu *q, int g, pn_err *err);
+void pn_qwen35moe_gpu_stream_free(pn_qwen35moe_gpu *q, int g);
+/* Whether the experts of a layer on the CPU are to go through the GPU for n_tok tokens. */
+bool pn_gpu_streams(const pn_qwen35moe_gpu_pass *p, int il, size_t n_tok);
+/* Calls compute for each piece of those experts that the GPU has no copy of: their matrices are
+ * those of `at` (of the half), slots [n_expert] is for pn_moe_route. */
+typedef void pn_gpu_piece_fn(void *ctx, const pn_qwen35moe_gpu_layer *at, const int32_t *slots);
+void pn_gpu_stream_experts(pn_qwen35moe_gpu_pass *p, int il, pn_expert_half half,
+                           pn_gpu_piece_fn *compute, void *ctx);
+/* Notes which experts a streamed layer's tokens have chosen (ws->first), to be counted when the
+ * pass has ended. */
+void pn_gpu_stream_note(pn_qwen35moe_gpu_pass *p, int il);
 
 /* --- qwen35moe_cuda_graph.c ------------------------------------------------------------------- */
 

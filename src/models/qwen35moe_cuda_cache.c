@@ -15,7 +15,7 @@
 
 static size_t write_expert(void *ctx, int il, int ie, uint8_t *dst)
 {
-    return pn_qwen35moe_expert_write(ctx, il, ie, dst);
+    return pn_qwen35moe_expert_write(ctx, il, ie, PN_EXPERT_ALL, dst);
 }
 
 static size_t largest(const pn_qwen35moe_gpu_cache *c, int n_layer)
@@ -75,7 +75,8 @@ static void place_layers(const pn_qwen35moe *m, pn_qwen35moe_gpu *q, int g, size
         size_t off, n_slot;
         pn_expert_room_of(&room, il, &off, &n_slot);
         if (n_slot)
-            pn_qwen35moe_expert_mats(m, il, c->arena + off, c->bytes[il], &q->layers[il]);
+            pn_qwen35moe_expert_mats(m, il, PN_EXPERT_ALL, c->arena + off, c->bytes[il],
+                                     &q->layers[il]);
     }
 }
 
@@ -201,10 +202,25 @@ void pn_gpu_cache_begin(pn_qwen35moe_gpu_pass *p)
             begin(p, g);
 }
 
+/* Uses that were noted on the GPU. */
+static void count_streamed(pn_qwen35moe_gpu_pass *p, int g)
+{
+    pn_qwen35moe_gpu_stream *const s = &p->q->stream[g];
+    pn_expert_cache *const experts = p->q->cache[g].experts;
+    const int n_expert = p->c.m->cfg.n_expert;
+    for (int il = 0; s->room && il < p->c.m->cfg.n_layer; il++) {
+        const int32_t *const first = s->first + il * (n_expert + 1);
+        for (int ie = 0; s->is_streamed[il] && experts && p->st == PN_OK && ie < n_expert; ie++)
+            pn_expert_cache_add(experts, il, ie, (uint32_t)(first[ie + 1] - first[ie]));
+        s->is_streamed[il] = false;
+    }
+}
+
 void pn_gpu_cache_end(pn_qwen35moe_gpu_pass *p)
 {
     for (int g = 0; g < p->q->gpus.n; g++) {
         pn_qwen35moe_gpu_cache *const c = &p->q->cache[g];
+        count_streamed(p, g);
         if (c->experts)
             pn_expert_cache_age(c->experts, p->c.n_tok);
         c->is_changed = c->is_changed || p->st != PN_OK; /* the upload may have failed, too */

@@ -4,13 +4,16 @@
  * the CPU sends its products, not their sums, and the GPU adds all in rank order. */
 #include "models/qwen35moe_cuda.h"
 
+#include "base/clock.h"
+
 #include <string.h>
 
 /* Who computes the routed experts of a pass's tokens. */
 typedef enum routed {
     BY_GPU,
     BY_CPU,
-    BY_BOTH
+    BY_BOTH,
+    BY_STREAM /* the GPU, through whose memory those pass that it has no copy of */
 } routed;
 
 typedef struct moe {
@@ -55,7 +58,8 @@ static void route(moe *c)
         .n_tok = (uint32_t)c->n_tok,
         .n_used = (uint32_t)c->cfg->n_expert_used,
         .n_expert = (uint32_t)c->cfg->n_expert,
-        .slot = c->by == BY_BOTH ? ws->expert_slots + c->il * c->cfg->n_expert : NULL,
+        .slot =
+            pn_gpu_cached_slots(c->p, c->il) ? ws->expert_slots + c->il * c->cfg->n_expert : NULL,
     };
     if (!c->is_grouped)
         return;
@@ -89,18 +93,27 @@ static void silu_mul(const moe *c, float *gate, const float *up, size_t n)
     pn_gpu_launch(c->p, pn_silu_mul_dims(&a), &a);
 }
 
-/* h = silu(gate) * up of the routed experts that are here, and of the shared one. */
-static void up(const moe *c)
+/* Matrices that a launch works with. */
+typedef struct stacks {
+    const pn_qwen35moe_gpu_layer *l; /* the routed experts'; NULL: none */
+    const int32_t *slot;             /* pn_moe_route */
+    bool has_shexp;
+} stacks;
+
+/* Gate and up of those experts, and h = silu(gate) * up where that is one kernel. */
+static void up_products(const moe *c, const stacks *s)
 {
     static const pn_dmat none;
     pn_qwen35moe_gpu_ws *const ws = c->ws;
+    pn_moe_route route = c->route;
+    route.slot = s->slot;
     if (pn_gpu_fuses(c->p, PN_FUSE_MOE_UP)) {
         const pn_moe_up_args a = {
-            .route = c->route,
-            .gate = c->has_routed ? c->l->ffn_gate_exps : none,
-            .up = c->has_routed ? c->l->ffn_up_exps : none,
-            .gate_shexp = c->l->ffn_gate_shexp,
-            .up_shexp = c->l->ffn_up_shexp,
+            .route = route,
+            .gate = s->l ? s->l->ffn_gate_exps : none,
+            .up = s->l ? s->l->ffn_up_exps : none,
+            .gate_shexp = s->has_shexp ? c->l->ffn_gate_shexp : none,
+            .up_shexp = s->has_shexp ? c->l->ffn_up_shexp : none,
             .x = pn_gpu_dacts(&ws->embd),
             .h = ws->ff.f32,
             .h_shexp = ws->ff_shexp.f32,
@@ -109,23 +122,46 @@ static void up(const moe *c)
         return;
     }
     pn_moe_product_args a = {
-        .route = c->route,
-        .w = c->has_routed ? c->l->ffn_gate_exps : none,
-        .w_shexp = c->l->ffn_gate_shexp,
+        .route = route,
+        .w = s->l ? s->l->ffn_gate_exps : none,
+        .w_shexp = s->has_shexp ? c->l->ffn_gate_shexp : none,
         .x = pn_gpu_dacts(&ws->embd),
         .x_shexp = pn_gpu_dacts(&ws->embd),
         .y = ws->ff.f32,
         .y_shexp = ws->ff_shexp.f32,
     };
     product(c, &a);
-    a.w = c->has_routed ? c->l->ffn_up_exps : none;
-    a.w_shexp = c->l->ffn_up_shexp;
+    a.w = s->l ? s->l->ffn_up_exps : none;
+    a.w_shexp = s->has_shexp ? c->l->ffn_up_shexp : none;
     a.y = ws->up;
     a.y_shexp = ws->up_shexp;
     product(c, &a);
+}
+
+static void up_piece(void *ctx, const pn_qwen35moe_gpu_layer *at, const int32_t *slots)
+{
+    up_products(ctx, &(stacks){ at, slots, false });
+}
+
+/* What the layer has in this GPU's memory to begin with. */
+static stacks own_stacks(const moe *c)
+{
+    const bool has_any = c->has_routed && c->l->ffn_gate_exps.w;
+    return (stacks){ has_any ? c->l : NULL, c->route.slot, true };
+}
+
+/* h of the routed experts that are computed here, and of the shared one. */
+static void up(moe *c)
+{
+    const stacks own = own_stacks(c);
+    up_products(c, &own);
+    if (c->by == BY_STREAM)
+        pn_gpu_stream_experts(c->p, c->il, PN_EXPERT_UP, up_piece, c);
+    if (pn_gpu_fuses(c->p, PN_FUSE_MOE_UP))
+        return;
     if (c->has_routed)
-        silu_mul(c, ws->ff.f32, ws->up, c->n_slot * c->ff);
-    silu_mul(c, ws->ff_shexp.f32, ws->up_shexp, c->n_tok * c->ffs);
+        silu_mul(c, c->ws->ff.f32, c->ws->up, c->n_slot * c->ff);
+    silu_mul(c, c->ws->ff_shexp.f32, c->ws->up_shexp, c->n_tok * c->ffs);
 }
 
 /* --- down ------------------------------------------------------------------------------------- */
@@ -138,21 +174,35 @@ static void quantize_h(const moe *c)
     pn_gpu_quantize(c->p, &c->ws->ff_shexp, m->need_ff_shexp, c->ffs, c->n_tok);
 }
 
-static void down_products(const moe *c)
+static void down_stacks(const moe *c, const stacks *s)
 {
     static const pn_dmat none;
-    const pn_moe_product_args a = {
+    pn_moe_product_args a = {
         .route = c->route,
-        .w = c->has_routed ? c->l->ffn_down_exps : none,
-        .w_shexp = c->l->ffn_down_shexp,
+        .w = s->l ? s->l->ffn_down_exps : none,
+        .w_shexp = s->has_shexp ? c->l->ffn_down_shexp : none,
         .x = pn_gpu_dacts(&c->ws->ff),
         .x_shexp = pn_gpu_dacts(&c->ws->ff_shexp),
         .x_is_slot = 1,
         .y = c->ws->down,
         .y_shexp = c->ws->down_shexp,
     };
-    quantize_h(c);
+    a.route.slot = s->slot;
     product(c, &a);
+}
+
+static void down_piece(void *ctx, const pn_qwen35moe_gpu_layer *at, const int32_t *slots)
+{
+    down_stacks(ctx, &(stacks){ at, slots, false });
+}
+
+static void down_products(moe *c)
+{
+    const stacks own = own_stacks(c);
+    quantize_h(c);
+    down_stacks(c, &own);
+    if (c->by == BY_STREAM)
+        pn_gpu_stream_experts(c->p, c->il, PN_EXPERT_DOWN, down_piece, c);
 }
 
 /* x += the sum of all experts' products. */
@@ -175,7 +225,7 @@ static void combine(const moe *c, const float *y_cpu, const int32_t *place_cpu)
 }
 
 /* next: as for pn_gpu_moe. */
-static void down(const moe *c, const float *next)
+static void down(moe *c, const float *next)
 {
     pn_qwen35moe_gpu_ws *const ws = c->ws;
     pn_moe_down_args fused = {
@@ -246,13 +296,29 @@ static bool receive_routing(const moe *c)
     return true;
 }
 
+/* What the CPU takes for a pair, of passes that are long enough to be streamed: the machine's speed
+ * changes, so half of it is the last one's. */
+static void time_cpu(const moe *c, double t0, size_t n_pair)
+{
+    enum {
+        PAIRS_MIN = 256
+    };
+    double *const s = &c->p->q->cpu_pair_s;
+    if (n_pair < PAIRS_MIN)
+        return;
+    const double one = (pn_now_s() - t0) / (double)n_pair;
+    *s = *s > 0 ? (*s + one) / 2 : one;
+}
+
 /* The sums of the routed experts, by the CPU, on their way to the GPU. */
 static void compute_sums(const moe *c)
 {
     pn_qwen35moe_gpu *const q = c->p->q;
     if (!receive_routing(c))
         return;
+    const double t0 = pn_now_s();
     pn_qwen35moe_experts_forward(&c->p->c, c->il, &q->in, q->sums, c->n_tok);
+    time_cpu(c, t0, c->n_slot);
     copy_in(c, c->ws->sums, q->sums, c->n_tok * (size_t)c->cfg->n_embd * sizeof(float));
     pn_exec_count_experts(c->p->c.ex, c->n_slot, 0);
 }
@@ -304,8 +370,10 @@ static void compute_rest(const moe *c)
     const int32_t *const slots = q->cache[p->g].slots + c->il * c->cfg->n_expert;
     if (!receive_routing(c))
         return;
+    const double t0 = pn_now_s();
     const size_t n =
         pn_qwen35moe_products_forward(&p->c, c->il, &q->in, slots, q->products, c->n_tok);
+    time_cpu(c, t0, n);
     if (c->is_grouped)
         send_many(c, slots);
     else
@@ -332,6 +400,8 @@ static routed routed_by(const pn_qwen35moe_gpu_pass *p, int il, size_t n_tok)
 {
     if (p->q->gpus.plan.layers[il].experts != PN_PLACE_CPU)
         return BY_GPU;
+    if (pn_gpu_streams(p, il, n_tok))
+        return BY_STREAM;
     const bool has_copies = p->q->layers[il].ffn_gate_exps.w != NULL;
     return has_copies && n_tok <= PN_GPU_MIXED_TOKENS ? BY_BOTH : BY_CPU;
 }
@@ -371,7 +441,7 @@ void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const 
     };
     pn_gpu_stage_begin(p);
     route(&c);
-    if (by != BY_GPU)
+    if (by == BY_CPU || by == BY_BOTH)
         send_routing(&c);
     pn_gpu_stage_end(p, PN_STAGE_ROUTER);
 
@@ -394,5 +464,9 @@ void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const 
     } else if (by == BY_BOTH) {
         compute_rest(&c);
         combine(&c, c.is_grouped ? NULL : cpu_products(&c), c.is_grouped ? NULL : c.ws->place_cpu);
+    } else if (by == BY_STREAM) {
+        combine(&c, NULL, NULL);
+        pn_gpu_stream_note(p, il);
+        pn_exec_count_experts(p->c.ex, c.n_slot, c.n_slot);
     }
 }

@@ -19,6 +19,10 @@ static pn_status open_and_plan(const pn_exec *ex, const pn_device_opts *opts,
 {
     const pn_qwen35moe *const m = model_of(ex);
     const int n_ctx = pn_gpus_n_ctx(opts, m->cfg.n_ctx);
+    enum {
+        STREAM_EXPERTS = 32 /* of two pieces, 50 MB of the 35B: long enough copies for the bus */
+    };
+    const bool has_stream = opts->stream != PN_STREAM_NEVER && !opts->takes_turns;
     const bool has_cache =
         !opts->no_expert_cache && !opts->takes_turns; /* its copies go on beside */
     const size_t cache_max = opts->expert_cache_bytes ? opts->expert_cache_bytes : SIZE_MAX;
@@ -26,6 +30,7 @@ static pn_status open_and_plan(const pn_exec *ex, const pn_device_opts *opts,
         .layers = layers,
         .n_layer = m->cfg.n_layer,
         .n_expert = m->cfg.n_expert,
+        .n_stream = has_stream ? STREAM_EXPERTS : 0,
         .cache_max = has_cache ? cache_max : 0,
     };
     pn_qwen35moe_gpu_ws ws;
@@ -188,6 +193,8 @@ static pn_status fill(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_device_opts *op
     PN_TRY(pn_gpus_start(&q->gpus, x_bytes, shapes, err));
     for (int g = 0; g < q->gpus.n; g++)
         PN_TRY(pn_qwen35moe_gpu_cache_new(ex, q, g, err));
+    for (int g = 0; g < q->gpus.n; g++)
+        PN_TRY(pn_qwen35moe_gpu_stream_new(ex, q, g, err));
     PN_TRY(pn_qwen35moe_gpu_upload(ex, q, opts, err));
     const int n_ctx = pn_gpus_n_ctx(opts, m->cfg.n_ctx);
     for (int g = 0; g < q->gpus.n; g++)
@@ -213,6 +220,7 @@ static void clear(pn_qwen35moe_gpu *q)
         if (g == 0)
             fc_pinned_free(d, q->pinned);
         pn_qwen35moe_gpu_cache_free(q, g);
+        pn_qwen35moe_gpu_stream_free(q, g);
         fc_free(d, q->work[g]);
         fc_free(d, q->weights[g]);
     }
@@ -231,6 +239,7 @@ pn_status pn_qwen35moe_gpu_new(pn_exec *ex, const pn_device_opts *opts, bool *ha
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a GPU");
     q->fuse = PN_FUSE_ALL & ~opts->unfused;
     q->times_stages = opts->times_stages;
+    q->streams = opts->stream;
     const pn_status st = fill(ex, q, opts, err);
     *has_driver = q->gpus.driver != NULL;
     if (st != PN_OK) {

@@ -285,39 +285,47 @@ enum {
     EXPERT_MATS = 3
 };
 
+/* Those that a half has: [first, end). */
 typedef struct expert_mats {
     const pn_qweight *w[EXPERT_MATS];
-    size_t off[EXPERT_MATS + 1]; /* of each in the expert; behind the last one its bytes */
+    size_t off[EXPERT_MATS + 1]; /* of each in the half; behind the last one its bytes */
+    int first, end;
 } expert_mats;
 
-static expert_mats mats_of(const pn_qwen35moe *m, int il)
+static expert_mats mats_of(const pn_qwen35moe *m, int il, pn_expert_half half)
 {
     const pn_qwen35moe_moe *const e = &m->moe[il];
-    expert_mats x = { .w = { &e->ffn_gate_exps, &e->ffn_up_exps, &e->ffn_down_exps } };
-    for (int i = 0; i < EXPERT_MATS; i++)
+    expert_mats x = {
+        .w = { &e->ffn_gate_exps, &e->ffn_up_exps, &e->ffn_down_exps },
+        .first = half == PN_EXPERT_DOWN ? 2 : 0,
+        .end = half == PN_EXPERT_UP ? 2 : EXPERT_MATS,
+    };
+    for (int i = x.first; i < x.end; i++)
         x.off[i + 1] = x.off[i] + fc_repack_bytes(x.w[i]->type, x.w[i]->n, x.w[i]->n_row);
     return x;
 }
 
-size_t pn_qwen35moe_expert_bytes(const pn_qwen35moe *m, int il)
+size_t pn_qwen35moe_expert_bytes(const pn_qwen35moe *m, int il, pn_expert_half half)
 {
-    return mats_of(m, il).off[EXPERT_MATS];
+    const expert_mats x = mats_of(m, il, half);
+    return x.off[x.end];
 }
 
-size_t pn_qwen35moe_expert_write(const pn_qwen35moe *m, int il, int ie, uint8_t *dst)
+size_t pn_qwen35moe_expert_write(const pn_qwen35moe *m, int il, int ie, pn_expert_half half,
+                                 uint8_t *dst)
 {
-    const expert_mats x = mats_of(m, il);
-    for (int i = 0; i < EXPERT_MATS; i++)
+    const expert_mats x = mats_of(m, il, half);
+    for (int i = x.first; i < x.end; i++)
         fc_repack_weight(x.w[i], (size_t)ie, 0, x.w[i]->n_row, dst + x.off[i]);
-    return x.off[EXPERT_MATS];
+    return x.off[x.end];
 }
 
-void pn_qwen35moe_expert_mats(const pn_qwen35moe *m, int il, const uint8_t *w, size_t mat_bytes,
-                              pn_qwen35moe_gpu_layer *l)
+void pn_qwen35moe_expert_mats(const pn_qwen35moe *m, int il, pn_expert_half half, const uint8_t *w,
+                              size_t mat_bytes, pn_qwen35moe_gpu_layer *l)
 {
-    const expert_mats x = mats_of(m, il);
+    const expert_mats x = mats_of(m, il, half);
     pn_dmat *const to[EXPERT_MATS] = { &l->ffn_gate_exps, &l->ffn_up_exps, &l->ffn_down_exps };
-    for (int i = 0; i < EXPERT_MATS; i++)
+    for (int i = x.first; i < x.end; i++)
         *to[i] = dmat_of(x.w[i], w + x.off[i], mat_bytes);
 }
 
@@ -333,7 +341,8 @@ static void expert_region(void *ctx, size_t i0, size_t i1, int ith)
     (void)ith;
     const expert_ctx *const c = ctx;
     for (size_t i = i0; i < i1; i++)
-        pn_qwen35moe_expert_write(c->m, c->moves[i].il, c->moves[i].ie, c->dst + i * c->bytes);
+        pn_qwen35moe_expert_write(c->m, c->moves[i].il, c->moves[i].ie, PN_EXPERT_ALL,
+                                  c->dst + i * c->bytes);
 }
 
 /* Experts of slots that follow one another. */

@@ -94,6 +94,7 @@ size_t pn_qwen35moe_gpu_ws_divide(const pn_qwen35moe *m, size_t n_batch, int n_c
     ws->index = pn_carve(&c, 1, pn_qwen35moe_index_bytes(m, n_batch));
     ws->count = pn_carve(&c, sizeof(int32_t), B * (size_t)(g->n_group + g->dt_rank));
     ws->tail_count = pn_carve(&c, sizeof(int32_t), PN_GPU_TAIL_TOKENS);
+    ws->piece_slots = pn_carve(&c, sizeof(int32_t), 2 * (size_t)g->n_expert);
     ws->expert_slots = pn_carve(&c, sizeof(int32_t), (size_t)g->n_layer * (size_t)g->n_expert);
 
     const size_t shared = c.used; /* the three sub-blocks use the same bytes in turn */

@@ -75,7 +75,7 @@ static void same(gpu_model *m, const gpu_case *c)
 /* The bytes of an expert of layer 0, in a GPU's memory. */
 static size_t expert_bytes(const gpu_model *m)
 {
-    return pn_qwen35moe_expert_bytes(m->model->impl, 0);
+    return pn_qwen35moe_expert_bytes(m->model->impl, 0, PN_EXPERT_ALL);
 }
 
 /* From one expert to all of them; on one GPU and two; grouped and not; in all types. */
@@ -178,6 +178,50 @@ static void test_limit(void **state)
     }
 }
 
+/* Experts that pass through for a long prompt, with copies of some and without, on one GPU and two;
+ * single tokens behind it; all types, fused and in parts; every order of the streams. */
+static void test_stream(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        const size_t k = i % 2 ? expert_bytes(&mixed_k) * 9 : 0;
+        const gpu_case cases[] = {
+            { .n_device = 1, .n_cpu_moe = N_LAYER, .n_threads = 2 },
+            { .n_device = 2, .split = 2, .n_cpu_moe = 3, .unfused = i / 2 ? ~0u : 0 },
+        };
+        for (size_t j = 0; j < 2; j++) {
+            gpu_rig r;
+            gpu_case c = cases[j];
+            c.streams = c.profile = true;
+            c.expert_cache = k;
+            c.seed = 11 + 2 * i + (unsigned)j;
+            c.sm = i % 2 ? 37 : 90;
+            gpu_rig_open(&r, i / 2 && j ? &mixed_b : &mixed_k, &c);
+            assert_true(gpu_of(&r)->gpus.plan.shares[0].stream > 0);
+            gpu_feed(&r, N_PROMPT);
+            /* the CPU has computed none */
+            assert_true(r.ex->n_cached_experts == r.ex->n_cpu_experts && r.ex->n_cpu_experts > 0);
+            for (int at = N_PROMPT; at < N; at++)
+                gpu_feed(&r, at + 1);
+            read_all(&r);
+            gpu_rig_close(&r);
+        }
+    }
+}
+
+/* A piece holds fewer experts than a layer has: they go in turns. */
+static void test_stream_pieces(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    const gpu_case c = { .n_device = 1, .n_cpu_moe = N_LAYER, .streams = true, .seed = 5 };
+    gpu_rig_open(&r, &mixed_k, &c);
+    gpu_of(&r)->stream[0].piece_bytes = expert_bytes(&mixed_k) * 3;
+    for (int round = 0; round < 3; round++)
+        read_all(&r);
+    gpu_rig_close(&r);
+}
+
 /* A repacked expert waits to be copied. */
 static void wait_for_expert(gpu_rig *r)
 {
@@ -229,9 +273,10 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_exchange),
-        cmocka_unit_test(test_lengths), cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_lengths),       cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_stream_pieces),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -104,7 +104,8 @@ static void test_out_of_memory(void **state)
     for (int auto_too = 0; auto_too < 2; auto_too++) {
         gpu_case c = { .n_device = 1, .falls_back = auto_too, .n_cpu_moe = 1 };
         assert_true(sweep(c, &at, 1, true) >= 5);
-        c.expert_cache = SIZE_MAX; /* which can be done without */
+        c.expert_cache = SIZE_MAX; /* which can be done without, as the way through */
+        c.streams = true;
         assert_true(sweep(c, &at, 1, true) >= 10);
         c = (gpu_case){ .n_device = 2, .split = 1, .falls_back = auto_too };
         assert_true(sweep(c, &at, 1, true) >= 10);
@@ -121,8 +122,9 @@ static void test_device_falls_away(void **state)
     assert_true(sweep((gpu_case){ .n_device = 1 }, &at, step, false) >= 15);
     assert_true(sweep((gpu_case){ .n_device = 2, .split = 1, .falls_back = true, .n_cpu_moe = 1 },
                       &at, step, false) >= 15);
-    assert_true(sweep((gpu_case){ .n_device = 1, .n_cpu_moe = 1, .expert_cache = 1 << 16 }, &at,
-                      step, false) >= 15);
+    assert_true(
+        sweep((gpu_case){ .n_device = 1, .n_cpu_moe = 1, .expert_cache = 1 << 16, .streams = true },
+              &at, step, false) >= 15);
 }
 
 /* With PN_DEVICE_AUTO a machine without a GPU, or with one that is too small, computes on the CPU;

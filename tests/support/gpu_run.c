@@ -185,6 +185,7 @@ pn_exec_opts gpu_exec_opts(gpu_rig *r, gpu_model *m, const gpu_case *c)
             .n_cpu_moe = c->n_cpu_moe,
             .vram_bytes = c->vram_bytes,
             .expert_cache_bytes = c->expert_cache,
+            .stream = c->streams ? PN_STREAM_ALWAYS : PN_STREAM_NEVER,
             .no_expert_cache = !c->expert_cache,
             .n_ctx = c->n_ctx ? c->n_ctx : m->n + PN_KV_CHUNK,
             .kv_type = c->kv_type,
@@ -250,9 +251,10 @@ void gpu_feed_seq(gpu_rig *r, pn_seq *seq, int end)
     if (gpu_pass(r, seq, end, &err) != PN_OK)
         fail_msg("%s", err.msg);
     snprintf(what, sizeof what,
-             "on %s, split %d, cpu-moe %d, cache %zu, seed %u, kv %d, unfused %x, from position %d",
+             "on %s, split %d, cpu-moe %d, cache %zu, stream %d, seed %u, kv %d, unfused %x, from "
+             "position %d",
              pn_exec_gpus(r->ex) ? pn_exec_gpus(r->ex) : "the CPU", r->c.split, r->c.n_cpu_moe,
-             r->c.expert_cache, r->c.seed, (int)r->c.kv_type, r->c.unfused, at);
+             r->c.expert_cache, (int)r->c.streams, r->c.seed, (int)r->c.kv_type, r->c.unfused, at);
     pn_test_same_bits(what, gpu_want(r->m, r->c.kv_type, at), r->y, (size_t)(end - at),
                       r->m->n_vocab);
 }

@@ -41,6 +41,7 @@ typedef struct gpu_case {
     pn_kv_type kv_type;
     uint32_t unfused;
     size_t vram_bytes, expert_cache; /* expert_cache 0: none */
+    bool streams;                    /* experts of layers on the CPU: always; else never */
     bool takes_turns;
     const char *lock, *command;
     bool falls_back; /* PN_DEVICE_AUTO */

@@ -60,7 +60,7 @@ static pn_placement make(const pn_placement_in *in)
     }
     for (int g = 0; g < p.n_gpu; g++)
         assert_true(p.shares[g].weights + p.shares[g].work + p.shares[g].sequences +
-                        p.shares[g].cache <=
+                        p.shares[g].cache + p.shares[g].stream <=
                     in->gpus[g].free_bytes);
     assert_int_equal(n_cpu, p.n_cpu_moe);
     assert_int_equal(p.cpu_bytes, (size_t)n_cpu * EXPERTS);
