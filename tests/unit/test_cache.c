@@ -322,6 +322,39 @@ static void test_rss(void **state)
     rig_free(r);
 }
 
+/* A border is not kept at the price of the copy that its sequence goes on with. */
+static void test_room_to_go_on(void **state)
+{
+    (void)state;
+    enum {
+        N = 60
+    };
+    int32_t ids[N];
+    pn_err err = { 0 };
+    pn_seq other;
+    pn_cache_stats s;
+    rig *const r = rig_small();
+    rig_close_cache(r);
+    rig_open_cache(r, pn_cache_min_bytes(r->model, PN_KV_F16), NULL);
+    rig_ids(ids, N, 1);
+    float *const cold = pn_test_logits(r->model, &rig_run, ids, N);
+    rig_must(pn_cache_seq_init(r->cache, &other, N, &err), &err);
+    rig_must(pn_seq_reserve(&other, 1, &err), &err);
+    rig_begin(r, ids, N);
+    rig_feed(r, ids, N - 10, NULL);
+    rig_keep(r, ids, PN_CACHE_TURN);
+    pn_cache_get_stats(r->cache, &s);
+    assert_int_equal(s.n_refused, 1);
+    rig_feed(r, ids, N - 5, cold);
+    pn_seq_clear(&other);
+    rig_keep(r, ids, PN_CACHE_TURN);
+    pn_cache_get_stats(r->cache, &s);
+    assert_int_equal(s.n_kept, 1);
+    rig_feed(r, ids, N, cold);
+    free(cold);
+    rig_free(r);
+}
+
 /* A budget too small for this model is refused with the least that would do. */
 static void test_refuses(void **state)
 {
@@ -390,12 +423,12 @@ static void test_plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_growing_chat),      cmocka_unit_test(test_deepest_border),
-        cmocka_unit_test(test_no_trace),          cmocka_unit_test(test_edits),
-        cmocka_unit_test(test_insertion),         cmocka_unit_test(test_truncation),
-        cmocka_unit_test(test_miss_is_told),      cmocka_unit_test(test_rss),
-        cmocka_unit_test(test_refuses),           cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_long_first_prompt),
+        cmocka_unit_test(test_growing_chat),  cmocka_unit_test(test_deepest_border),
+        cmocka_unit_test(test_no_trace),      cmocka_unit_test(test_edits),
+        cmocka_unit_test(test_insertion),     cmocka_unit_test(test_truncation),
+        cmocka_unit_test(test_miss_is_told),  cmocka_unit_test(test_rss),
+        cmocka_unit_test(test_refuses),       cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_room_to_go_on), cmocka_unit_test(test_long_first_prompt),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }

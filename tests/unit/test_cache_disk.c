@@ -88,7 +88,13 @@ static void test_last_resort(void **state)
     int32_t ids[PROMPT];
     rig *const r = rig_small();
     rig_close_cache(r);
-    rig_open_cache(r, pn_cache_min_bytes(r->model, PN_KV_F16), pn_tmpdir_path("last"));
+    rig_open_cache(r, pn_cache_min_bytes(r->model, PN_KV_F16) + 50000, pn_tmpdir_path("last"));
+    pn_seq others[2]; /* what they leave is one state */
+    for (int i = 0; i < 2; i++) {
+        pn_err err = { 0 };
+        rig_must(pn_cache_seq_init(r->cache, &others[i], PROMPT, &err), &err);
+        rig_must(pn_seq_reserve(&others[i], 1, &err), &err);
+    }
     for (uint32_t i = 0; i < 3; i++) {
         pthread_t thread;
         rig_ids(ids, PROMPT, i);
@@ -101,6 +107,8 @@ static void test_last_resort(void **state)
         pthread_join(thread, NULL);
         pn_store_flush(pn_cache_store(r->cache));
     }
+    for (int i = 0; i < 2; i++)
+        pn_seq_clear(&others[i]);
     rig_free(r);
 }
 

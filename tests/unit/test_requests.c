@@ -31,6 +31,7 @@ typedef struct client {
     char text[16384];
     size_t len;
     int n_done, n_asked, stop_at, say_no_at, n_pieces;
+    bool drops_mark;
     double order; /* of its end among all */
     pn_request *r;
 } client;
@@ -514,19 +515,23 @@ static bool stop_in_second_piece(void *ctx)
 {
     client *const c = ctx;
     pn_session *const s = c->r ? c->r->session : NULL;
-    return s && s->held.len >= 300 && pn_seq_is_broken(&s->seq) && !c->n_done;
+    const bool is_now = s && s->held.len >= 300 && pn_seq_is_broken(&s->seq) && !c->n_done;
+    if (is_now && c->drops_mark) { /* as if memory had not sufficed for it */
+        pn_snapshot_free(s->mark);
+        s->mark = NULL;
+    }
+    return is_now;
 }
 
-static void test_cancelled_prompt(void **state)
+static void cancelled_prompt(bool drops_mark)
 {
-    (void)state;
     enum {
         N = 1000
     };
     setup t =
         setup_open((pn_engine_opts){ .exec = { .n_batch = 300 }, .cache_ram_bytes = 64 << 20 });
     int32_t *const ids = long_prompt(N);
-    client c[3] = { 0 };
+    client c[3] = { { .drops_mark = drops_mark } };
     pn_request_opts o = request_opts(&t, 0, &c[0]);
     o.ids = ids;
     o.n_id = N;
@@ -544,7 +549,7 @@ static void test_cancelled_prompt(void **state)
     submit(&t, &o);
     run_all(&t);
     assert_int_equal(pn_request_result(c[1].r, &r, NULL), PN_OK);
-    assert_int_equal(r.n_cached, 300);
+    assert_int_equal(r.n_cached, drops_mark ? 0 : 300);
     pn_request_free(c[1].r);
     pn_engine_free(t.e);
 
@@ -555,6 +560,53 @@ static void test_cancelled_prompt(void **state)
     pn_request_free(c[2].r);
     assert_int_equal(c[1].len, c[2].len);
     assert_memory_equal(c[1].text, c[2].text, c[1].len);
+    free(ids);
+    setup_close(&t);
+}
+
+static void test_cancelled_prompt(void **state)
+{
+    (void)state;
+    cancelled_prompt(false);
+    cancelled_prompt(true);
+}
+
+/* A long answer leaves states on its way, so that a change near its end costs no more than the
+ * stride. */
+static void test_strides_of_an_answer(void **state)
+{
+    (void)state;
+    enum {
+        N_ANSWER = PN_SESSION_STRIDE + 50
+    };
+    setup t = setup_open((pn_engine_opts){ .cache_ram_bytes = 64 << 20 });
+    const int n = n_prompt[2] + N_ANSWER - 10;
+    int32_t *const ids = calloc((size_t)n, sizeof *ids);
+    assert_non_null(ids);
+    client c[2] = { 0 };
+    pn_session *s;
+    assert_int_equal(pn_session_new(t.e, &(pn_state_opts){ .n_ctx = 700 }, &s, NULL), PN_OK);
+    pn_request_opts o = request_opts(&t, 2, &c[0]);
+    o.session = s;
+    o.gen.n_predict = N_ANSWER;
+    submit(&t, &o);
+    run_all(&t);
+    memcpy(ids, s->held.ptr, (size_t)n * sizeof *ids);
+    ids[n - 1]++;
+    o.session = NULL;
+    o.ids = ids;
+    o.n_id = (size_t)n;
+    o.state.n_ctx = 700;
+    o.gen.n_predict = 1;
+    o.gen.ctx = &c[1];
+    submit(&t, &o);
+    run_all(&t);
+    pn_gen_result r;
+    assert_int_equal(pn_request_result(c[1].r, &r, NULL), PN_OK);
+    assert_in_range(r.n_cached, PN_SESSION_STRIDE, n - 1);
+    pn_request_free(c[0].r);
+    pn_request_free(c[1].r);
+    pn_session_free(s);
     free(ids);
     setup_close(&t);
 }
@@ -869,6 +921,7 @@ int main(void)
         cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_session_left_behind),
         cmocka_unit_test(test_cancelled_prompt),
+        cmocka_unit_test(test_strides_of_an_answer),
         cmocka_unit_test(test_short_of_memory),
         cmocka_unit_test(test_own_border_goes),
         cmocka_unit_test(test_memory_for_some),

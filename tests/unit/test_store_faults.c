@@ -330,8 +330,8 @@ static void test_backup(void **state)
     }
 }
 
-/* The same of a copy that is made while the store works: what is to be cut off or written again is
- * left alone then. */
+/* The same of a copy that is made while the store works, and of a link that takes a file's place
+ * then: what is to be cut off or written again is left alone. */
 static void test_backup_meanwhile(void **state)
 {
     (void)state;
@@ -339,24 +339,23 @@ static void test_backup_meanwhile(void **state)
     const uint64_t rec = made_kind(1).rec_bytes;
     int32_t ids[ALL];
     uint64_t bytes;
-    for (int lacks_rec = 0; lacks_rec < 2; lacks_rec++) {
+    for (int round = 0; round < 4; round++) {
+        const bool lacks_rec = round % 2, is_symbolic = round / 2;
         char copy[3][300];
         pn_buf before[3];
         fill_folder(dir, ids);
         store_files(dir, ".pnstate", &bytes);
         pn_store *s = store_open(dir, bytes - (lacks_rec ? 2 * rec : 0), 1, NULL);
-        for (size_t i = 0; i < 3; i++) {
-            snprintf(copy[i], sizeof copy[i], "%s/later%zu", pn_tmpdir(), i);
-            assert_int_equal(link(store_file(dir, i), copy[i]), 0);
-            before[i] = read_bytes(copy[i]);
-        }
         if (lacks_rec) { /* there is room again for the blocks that went */
             pn_store_close(s);
-            for (size_t i = 0; i < 3; i++)
-                assert_int_equal(unlink(copy[i]), 0);
             s = store_open(dir, ample, 1, NULL);
-            for (size_t i = 0; i < 3; i++)
-                assert_int_equal(link(store_file(dir, i), copy[i]), 0);
+        }
+        for (size_t i = 0; i < 3; i++) {
+            const char *const path = store_file(dir, i);
+            snprintf(copy[i], sizeof copy[i], "%s/later%zu", pn_tmpdir(), i);
+            assert_int_equal(is_symbolic ? rename(path, copy[i]) : link(path, copy[i]), 0);
+            assert_int_equal(is_symbolic ? symlink(copy[i], path) : 0, 0);
+            before[i] = read_bytes(copy[i]);
         }
         for (size_t n = 150; n <= 300; n += 150)
             store_put(s, ids, n);
@@ -373,7 +372,7 @@ static void test_backup_meanwhile(void **state)
             assert_int_equal(unlink(copy[i]), 0);
         }
         pn_store_close(s);
-        s = store_open(dir, 1, 1, NULL); /* empty again */
+        s = store_open(dir, 1, 1, NULL); /* empty again, but for links */
         pn_store_close(s);
     }
 }
