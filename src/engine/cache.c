@@ -26,6 +26,12 @@ pn_cache_node *pn_cache_root(pn_cache *c)
 
 /* --- budget ----------------------------------------------------------------------------------- */
 
+/* Three quarters: what is new always finds room. Without a limit nothing is evicted. */
+static size_t max_protected(const pn_cache *c)
+{
+    return c->budget.limit ? c->budget.limit / 4 * 3 : SIZE_MAX;
+}
+
 static void drop(pn_cache *c, pn_cache_node *node)
 {
     pn_tree_remove(node);
@@ -53,6 +59,7 @@ static void drop_lost(pn_cache *c)
         } else
             node = pn_tree_next(node);
     }
+    pn_lru_trim(&c->root, max_protected(c));
     c->n_lost = has_pinned ? c->n_lost : n_lost;
 }
 
@@ -72,14 +79,9 @@ static bool evict(void *ctx)
     if (!node)
         return false;
     drop(c, node);
+    pn_lru_trim(&c->root, max_protected(c));
     c->stats.n_evicted++;
     return true;
-}
-
-/* Three quarters: what is new always finds room. Without a limit nothing is evicted. */
-static size_t max_protected(const pn_cache *c)
-{
-    return c->budget.limit ? c->budget.limit / 4 * 3 : SIZE_MAX;
 }
 
 void pn_cache_set_shed(pn_cache *c, bool (*shed)(void *ctx), void *ctx)

@@ -56,9 +56,8 @@ static void take_older(pn_cache_node **best, pn_cache_node *node)
         *best = node;
 }
 
-static void protect(pn_cache_node *root, pn_cache_node *node, size_t max_bytes)
+void pn_lru_trim(pn_cache_node *root, size_t max_bytes)
 {
-    node->is_protected = true;
     while (pn_lru_protected_bytes(root) > max_bytes) {
         pn_cache_node *oldest = NULL;
         for (pn_cache_node *n = pn_tree_next(root); n; n = pn_tree_next(n))
@@ -66,6 +65,12 @@ static void protect(pn_cache_node *root, pn_cache_node *node, size_t max_bytes)
                 take_older(&oldest, n);
         oldest->is_protected = false;
     }
+}
+
+static void protect(pn_cache_node *root, pn_cache_node *node, size_t max_bytes)
+{
+    node->is_protected = true;
+    pn_lru_trim(root, max_bytes);
 }
 
 /* Whether a request started from a border behind `from` that is neither node nor behind it. */

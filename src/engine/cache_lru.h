@@ -18,6 +18,9 @@ void pn_lru_added(pn_cache_node *root, pn_cache_node *node, size_t max_bytes);
 /* A request starts from the node. */
 void pn_lru_restored(pn_cache_node *root, pn_cache_node *node, size_t max_bytes);
 
+/* A node was taken out: what others shared with it counts for each of them now. */
+void pn_lru_trim(pn_cache_node *root, size_t max_bytes);
+
 /* The most memory that protected borders keep from being freed: ids, pages and states, what two of
  * them share counted once if one is on the other's path. */
 size_t pn_lru_protected_bytes(pn_cache_node *root);

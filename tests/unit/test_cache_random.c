@@ -315,11 +315,12 @@ static uint64_t seed(void)
 }
 
 /* Lives one after the other. Returns how many borders came from disk. */
-static int run(const char *model, int n_state, const char *dir, int n_life, int n_step)
+static int run_seed(uint64_t first, const char *model, int n_state, const char *dir, int n_life,
+                    int n_step)
 {
     rig *const r = calloc(1, sizeof *r);
     assert_non_null(r);
-    r->rng = r->prompt_rng = seed() + (uint64_t)n_state;
+    r->rng = r->prompt_rng = first + (uint64_t)n_state;
     r->kv_type = (pn_kv_type)(n_state % PN_KV_COUNT);
     r->model = pn_test_load(model);
     r->ex = pn_test_exec(r->model, &(pn_run){ .n_threads = 1, .n_batch = N_BATCH });
@@ -334,6 +335,11 @@ static int run(const char *model, int n_state, const char *dir, int n_life, int 
     pn_model_free(r->model);
     free(r);
     return n_from_disk;
+}
+
+static int run(const char *model, int n_state, const char *dir, int n_life, int n_step)
+{
+    return run_seed(seed(), model, n_state, dir, n_life, n_step);
 }
 
 static const char *write_model(void)
@@ -357,6 +363,7 @@ static void test_memory(void **state)
     static const int n_state[] = { 3, 6, 13, 40 };
     for (size_t i = 0; i < sizeof n_state / sizeof *n_state; i++)
         run(model, n_state[i], NULL, 1, times(400));
+    run_seed(13, model, 13, NULL, 1, times(400)); /* a fork of two goes */
 }
 
 static void test_folder(void **state)
