@@ -8,6 +8,7 @@
 #include "support/tmpdir.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ enum {
 
 /* --- a disk that can be held ------------------------------------------------------------------ */
 
-static pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
+static sem_t hold;         /* anyone may give it back */
 static atomic_int n_begun; /* writes */
 
 ssize_t __real_pwrite(int fd, const void *src, size_t n, off_t off);
@@ -28,8 +29,8 @@ ssize_t __wrap_pwrite(int fd, const void *src, size_t n, off_t off);
 ssize_t __wrap_pwrite(int fd, const void *src, size_t n, off_t off)
 {
     atomic_fetch_add(&n_begun, 1);
-    pthread_mutex_lock(&hold);
-    pthread_mutex_unlock(&hold);
+    sem_wait(&hold);
+    sem_post(&hold);
     return __real_pwrite(fd, src, n, off);
 }
 
@@ -45,7 +46,7 @@ static void test_conversation(void **state)
     const size_t one = pn_cache_min_bytes(r->model, PN_KV_F16) / PN_CACHE_MIN_STATES;
     rig_open_cache(r, N_STATE * one, pn_tmpdir_path("slow"));
     rig_ids(ids, N_TURN * PROMPT, 1);
-    pthread_mutex_lock(&hold);
+    sem_wait(&hold);
     alarm(MAX_S);
     for (int i = 1; i <= N_TURN; i++) {
         if (i < N_TURN)
@@ -64,7 +65,7 @@ static void test_conversation(void **state)
     assert_int_equal(s.disk.n_written, 0);
     assert_in_range(s.n_evicted, 5, N_TURN);
     alarm(0);
-    pthread_mutex_unlock(&hold);
+    sem_post(&hold);
     pn_store_flush(pn_cache_store(r->cache));
     pn_cache_get_stats(r->cache, &s);
     assert_int_equal(s.disk.n_failed, 0);
@@ -78,7 +79,7 @@ static void *let_go(void *unused)
 {
     (void)unused;
     usleep(200000);
-    pthread_mutex_unlock(&hold);
+    sem_post(&hold);
     return NULL;
 }
 
@@ -98,7 +99,7 @@ static void test_last_resort(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         pthread_t thread;
         rig_ids(ids, PROMPT, i);
-        pthread_mutex_lock(&hold);
+        sem_wait(&hold);
         rig_read(r, ids, PROMPT, NULL, 0);
         rig_end(r, ids);
         assert_int_equal(pthread_create(&thread, NULL, let_go, NULL), 0);
@@ -118,5 +119,6 @@ int main(void)
         cmocka_unit_test(test_conversation),
         cmocka_unit_test(test_last_resort),
     };
+    sem_init(&hold, 0, 1);
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
