@@ -208,7 +208,7 @@ static const opt_row rows[] = {
     { 0, "n-cpu-moe", INT, AT(n_cpu_moe), LOADS, "N", NULL, 0, 1024, "",
       "with a GPU: those of the first N layers (default: as many as do not fit)" },
     { 0, "expert-cache", SIZE, AT(expert_cache), LOADS, "auto|SIZE", "auto", 0, BIG, "",
-      "memory of each GPU for the experts that the CPU's layers use most; auto: what is left" },
+      "GPU memory for the experts that the CPU's layers use most; auto: what is left" },
     { 0, "plan", FLAG, AT(plan_only), LOADS, NULL, NULL, 0, 0, NULL,
       "print what would go to which GPU, and end" },
     { 0, "kv-type", PICK, AT(kv_type), MODEL, "f16|f32|q8_0", "f16", 0, 0, "",
