@@ -8,6 +8,10 @@
 
 #include "cuda/device/kv.cuh"
 
+/* Loads of keys or values that a thread has on their way: few queries leave registers for many, and
+ * their launch is short of warps that could wait instead. */
+#define PN_ATTEND_AHEAD(R) (R <= PN_ATTEND_ROWS_FEW ? 32 : 8)
+
 enum {
     PN_ATTEND_WARPS = PN_ATTEND_THREADS / 32,
     PN_ATTEND_D = 256 /* d of the queries that are in shared memory at a time */
@@ -148,7 +152,7 @@ PN_FN void pn_attend_score(float acc[R], const pn_attend_smem<KV, R> *s, const u
     typedef typename pn_kv_stored<KV>::type stored;
     const stored *const k = (const stored *)k_part +
                             ((int64_t)pn_warp_id() * head_dim + d0) * PN_KV_LANES + pn_lane_id();
-#pragma unroll 8
+#pragma unroll(PN_ATTEND_AHEAD(R))
     for (int d = 0; d < n_d; d++)
         pn_fma_rows<R>(acc, pn_kv_load(k + d * PN_KV_LANES), s->q + d * R);
 }
@@ -261,7 +265,7 @@ PN_FN void pn_attend_values(pn_attend_smem<KV, R> *s, const uint8_t *v_part, int
 #pragma unroll
         for (int r = 0; r < R; r++)
             o[r] = 0.0f;
-#pragma unroll 8
+#pragma unroll(PN_ATTEND_AHEAD(R))
         for (int j = 0; j < n; j++)
             pn_fma_rows<R>(o, pn_kv_load(v + j * PN_KV_LANES), s->p + j * R);
 #pragma unroll

@@ -165,6 +165,7 @@ PN_FN void pn_qk_head(const pn_qk_args *a, int it, const float *x, const float *
     const int n = a->head_dim, lane = (int)pn_lane_id();
     const int64_t angles = (int64_t)it * (a->n_rot / 2);
     const float s = pn_rms_scale(pn_warp_sum_squares(x, n), n, a->eps);
+#pragma unroll 8
     for (int i = lane; i < n; i += 32)
         h[i] = x[i] * s * w[i];
     __syncwarp();

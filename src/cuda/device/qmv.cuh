@@ -185,9 +185,8 @@ template <int TYPE> struct pn_floats {
     float v[n];
 };
 
-template <int TYPE> PN_FN void pn_load_floats(pn_floats<TYPE> &f, const uint4 *p)
+template <int TYPE> PN_FN void pn_open_floats(pn_floats<TYPE> &f, const uint4 &raw)
 {
-    const uint4 raw = pn_ldg(p);
     const uint32_t w[4] = { raw.x, raw.y, raw.z, raw.w };
 #pragma unroll
     for (int i = 0; i < pn_floats<TYPE>::n; i++) {
@@ -200,10 +199,32 @@ template <int TYPE> PN_FN void pn_load_floats(pn_floats<TYPE> &f, const uint4 *p
     }
 }
 
+/* A chunk of a row, whose first value for this lane is number i, times the vectors of n values.
+ * IS_WHOLE: all of its values are in the row. */
+template <int TYPE, bool IS_ANY, int N_COL, bool IS_WHOLE>
+PN_FN void pn_chunk_float(float acc[N_COL], const uint4 &raw, const float *x, uint32_t n,
+                          uint32_t i, uint32_t n_col)
+{
+    pn_floats<TYPE> f;
+    pn_open_floats<TYPE>(f, raw);
+#pragma unroll
+    for (uint32_t c = 0; c < N_COL; c++)
+        if (c < n_col) {
+#pragma unroll
+            for (uint32_t j = 0; j < pn_floats<TYPE>::n; j++)
+                if (IS_WHOLE || i + 32 * j < n)
+                    acc[c] =
+                        pn_fma(f.v[j], pn_load<IS_ANY>(x + (size_t)c * n + i + 32 * j), acc[c]);
+        }
+}
+
 template <int TYPE, bool IS_ANY, int N_COL>
 PN_FN void pn_rows_float(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
                          const float *x, uint32_t n_col, const pn_out &out)
 {
+    enum {
+        N_AHEAD = N_COL == 1 ? 8 : 2 /* chunks that are on their way at a time */
+    };
     const uint32_t e = pn_floats<TYPE>::n, n_chunk = (mat.n + 32 * e - 1) / (32 * e);
     const uint32_t lane = threadIdx.x % 32;
     const uint4 *const m = (const uint4 *)((const uint8_t *)mat.w + i_mat * mat.mat_bytes) + lane;
@@ -214,21 +235,22 @@ PN_FN void pn_rows_float(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint
 #pragma unroll
         for (uint32_t c = 0; c < N_COL; c++)
             acc[c] = 0.0f;
-        for (uint32_t ic = 0; ic < n_chunk; ic++) {
-            pn_floats<TYPE> f;
-            pn_load_floats<TYPE>(f, w + ic * 32);
+        uint32_t ic = 0;
+#pragma unroll 1
+        for (; 32 * e * (ic + N_AHEAD) <= mat.n; ic += N_AHEAD) {
+            uint4 raw[N_AHEAD];
 #pragma unroll
-            for (uint32_t c = 0; c < N_COL; c++)
-                if (c < n_col) {
+            for (uint32_t k = 0; k < N_AHEAD; k++)
+                raw[k] = pn_ldg(w + (ic + k) * 32);
 #pragma unroll
-                    for (uint32_t j = 0; j < e; j++) {
-                        const uint32_t i = 32 * (e * ic + j) + lane;
-                        if (i < mat.n)
-                            acc[c] =
-                                pn_fma(f.v[j], pn_load<IS_ANY>(x + (size_t)c * mat.n + i), acc[c]);
-                    }
-                }
+            for (uint32_t k = 0; k < N_AHEAD; k++)
+                pn_chunk_float<TYPE, IS_ANY, N_COL, true>(acc, raw[k], x, mat.n,
+                                                          32 * e * (ic + k) + lane, n_col);
         }
+#pragma unroll 1
+        for (; ic < n_chunk; ic++)
+            pn_chunk_float<TYPE, IS_ANY, N_COL, false>(acc, pn_ldg(w + ic * 32), x, mat.n,
+                                                       32 * e * ic + lane, n_col);
 #pragma unroll
         for (uint32_t c = 0; c < N_COL; c++)
             if (c < n_col) {

@@ -102,6 +102,10 @@ PN_FN bool pn_arrive_last(int32_t *count, int n, int *flag)
     return is_last;
 }
 
+enum {
+    PN_CHAINS_AHEAD = 8 /* values of each chain that are loaded before they are added */
+};
+
 /* A thread's chains, T elements apart; of less than 256 values thread t < 32 has one, the others'
  * do not count. */
 template <int T> struct pn_chains {
@@ -122,7 +126,20 @@ PN_FN void pn_chains_run(pn_chains<T> *c, X x, int n, const Add &add)
             c->a[0] = add(x[i], c->a[0]);
         return;
     }
-    for (int i0 = t; i0 < n; i0 += 256)
+    int i0 = t;
+#pragma unroll 1
+    for (; i0 + 256 * PN_CHAINS_AHEAD - T < n; i0 += 256 * PN_CHAINS_AHEAD) {
+        float v[PN_CHAINS_AHEAD][256 / T];
+#pragma unroll
+        for (int j = 0; j < PN_CHAINS_AHEAD * (256 / T); j++)
+            v[j / (256 / T)][j % (256 / T)] = x[i0 + T * j];
+#pragma unroll
+        for (int j = 0; j < PN_CHAINS_AHEAD; j++)
+#pragma unroll
+            for (int k = 0; k < 256 / T; k++)
+                c->a[k] = add(v[j][k], c->a[k]);
+    }
+    for (; i0 < n; i0 += 256)
 #pragma unroll
         for (int k = 0; k < 256 / T; k++)
             if (i0 + T * k < n)

@@ -392,7 +392,7 @@ PN_FN void pn_tile_floats(const pn_dmat &mat, const uint4 *m, uint32_t row0, con
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             const uint32_t r = row0 + row + i < mat.n_row ? row0 + row + i : mat.n_row - 1;
-            pn_load_floats<TYPE>(w[i], m + ((size_t)r * n_chunk + ic) * 32 + lane);
+            pn_open_floats<TYPE>(w[i], pn_ldg(m + ((size_t)r * n_chunk + ic) * 32 + lane));
         }
 #pragma unroll
         for (uint32_t j = 0; j < e; j++) {
