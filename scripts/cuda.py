@@ -7,6 +7,7 @@ scripts/cuda.py cubin 90 OUT FOLDER SOURCE    a cubin for compute capability 9.0
 scripts/cuda.py ptx 90 OUT FOLDER SOURCE [OPTION...]   its PTX; options of NVRTC in front of ours
 scripts/cuda.py checked-ptx 90 OUT ...        the same, if in the cubin no kernel has a stack frame
 scripts/cuda.py check CUBIN...             what each kernel uses; fails where one has a stack frame
+scripts/cuda.py uses CUBIN                 a line a kernel: registers, stack frame
 
 11.8 is the last that knows Kepler and runs on driver 470; 12.9 knows everything from Turing to
 consumer Blackwell and its cubins load on every driver from 525 on, which a 13.x compiler's would not.
@@ -166,6 +167,9 @@ def main(argv):
             fetch_sanitizer(pathlib.Path(folder))
         case ["cubin" | "ptx" | "checked-ptx" as kind, sm, out, folder, source, *more]:
             build(kind, int(sm), pathlib.Path(out), pathlib.Path(folder), source, more)
+        case ["uses", cubin]:
+            for used in kernels(pathlib.Path(cubin).read_bytes()):
+                print(*used)
         case ["check", *paths] if paths:
             return sum(print_usage(pathlib.Path(p).name, pathlib.Path(p).read_bytes()) for p in paths) > 0
         case _:

@@ -71,6 +71,7 @@ size_t fake_memory_free_bytes(int device);
 int fake_memory_owner(CUdeviceptr p, size_t bytes);
 /* Only the memory of these two devices can be touched; -1: of none. */
 void fake_memory_open(int a, int b);
+const void *fake_memory_all(int device, size_t *bytes);
 
 /* What other processes hold of the device; a part for this one, false where the limit is passed;
  * whether a test asks for a failure, "lose" or "oom". All without FAKECUDA_SHARED: nobody. */

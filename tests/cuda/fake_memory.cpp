@@ -1,15 +1,19 @@
 /* Memory of the stand-in's devices: one range of addresses each, PROT_NONE unless it works. */
 #include "cuda/fake.h"
 
+#include <algorithm>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace
 {
 enum {
     ALIGN = 256,
-    POISON = 0xff
+    POISON = 0xff,
+    HOLLOW = 0x2c,          /* 0.065 as f16 */
+    HOLLOW_BYTES = 64 << 20 /* that all of a hollow device is mapped from, copied where written */
 };
 struct arena {
     unsigned char *base = nullptr;
@@ -26,6 +30,22 @@ static size_t held(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN + ALIGN; /* with a guard behind */
 }
 
+/* Fills the range with copies-on-write of the same bytes. */
+static void make_hollow(unsigned char *base, size_t bytes)
+{
+    static int file = -1;
+    if (file < 0) {
+        file = memfd_create("hollow", 0);
+        const std::vector<char> part(HOLLOW_BYTES, HOLLOW);
+        if (file < 0 || write(file, part.data(), part.size()) != HOLLOW_BYTES)
+            fake_die("no memory for a hollow device");
+    }
+    for (size_t at = 0; at < bytes; at += HOLLOW_BYTES)
+        if (mmap(base + at, std::min<size_t>(bytes - at, HOLLOW_BYTES), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED)
+            fake_die("no address space for %zu bytes", bytes);
+}
+
 void fake_memory_begin(void)
 {
     fake_shared_begin();
@@ -38,11 +58,15 @@ void fake_memory_begin(void)
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (a.base == MAP_FAILED)
             fake_die("no address space for %zu bytes", a.cap);
+        if (fake_setup.launch)
+            make_hollow(a.base, a.cap);
     }
 }
 
 void fake_memory_open(int x, int y)
 {
+    if (fake_setup.launch)
+        return;
     for (int i = 0; i < (int)arenas.size(); i++) {
         arena &a = arenas[(size_t)i];
         const bool open = i == x || i == y;
@@ -50,6 +74,12 @@ void fake_memory_open(int x, int y)
             fake_die("mprotect failed");
         a.open = open;
     }
+}
+
+const void *fake_memory_all(int device, size_t *bytes)
+{
+    *bytes = arenas[(size_t)device].cap;
+    return arenas[(size_t)device].base;
 }
 
 CUdeviceptr fake_memory_alloc(int device, size_t bytes)
@@ -68,7 +98,8 @@ CUdeviceptr fake_memory_alloc(int device, size_t bytes)
     a.used += need;
     fake_state.mem_used += need;
     fake_memory_open(device, -1);
-    memset(a.base + at, POISON, need);
+    if (!fake_setup.launch)
+        memset(a.base + at, POISON, need);
     fake_memory_open(-1, -1);
     return (CUdeviceptr)(uintptr_t)(a.base + at);
 }
@@ -97,10 +128,11 @@ void fake_memory_free(CUdeviceptr p)
         fake_die("%#llx is not the start of an allocation", p);
     const size_t bytes = a.live[at], end = held(bytes);
     fake_memory_open(device, -1);
-    for (size_t i = bytes; i < end; i++)
+    for (size_t i = bytes; i < end && !fake_setup.launch; i++)
         if (a.base[at + i] != POISON)
             fake_die("byte %zu of an allocation of %zu was written", i, bytes);
-    memset(a.base + at, POISON, end);
+    if (!fake_setup.launch)
+        memset(a.base + at, POISON, end);
     fake_memory_open(-1, -1);
     a.live.erase(at);
     a.used -= end;

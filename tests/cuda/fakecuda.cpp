@@ -68,6 +68,7 @@ void fakecuda_defaults(fakecuda_setup *s)
     s->lose = env("FAKECUDA_LOSE", -1);
     s->refuse = env("FAKECUDA_REFUSE", -1);
     s->shared = getenv("FAKECUDA_SHARED");
+    s->n_sm = 13;
 }
 
 void fakecuda_begin(const fakecuda_setup *setup)
@@ -199,7 +200,7 @@ CUresult cuDeviceGetAttribute(int *v, int attribute, CUdevice dev)
         *v = fake_setup.sm % 10;
         return 0;
     case 16: /* multiprocessors */
-        *v = 13;
+        *v = fake_setup.n_sm;
         return 0;
     case 33: /* PCI bus */
         *v = 8 + dev;
@@ -333,6 +334,8 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, CU
     ENTER(s->device, PLAIN);
     const int device = fake_memory_owner(dst, bytes);
     const bool pinned = fake_is_pinned(src, bytes);
+    if (fake_setup.launch && bytes > *fake_setup.hollow_copy)
+        return 0;
     if (!may_record(s, pinned))
         return CAPTURE_UNSUPPORTED;
     std::shared_ptr<std::vector<char>> snapshot;

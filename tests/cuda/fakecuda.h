@@ -32,6 +32,17 @@ extern "C" {
 #endif
 #include "cuda/cubins.h"
 
+typedef struct fakecuda_launch {
+    int device;
+    const char *kernel;
+    unsigned grid[3], block[3];
+    size_t smem;
+    const void *args; /* [args_bytes] */
+    size_t args_bytes;
+    const void *memory; /* all of the device's */
+    size_t memory_bytes;
+} fakecuda_launch;
+
 typedef struct fakecuda_setup {
     int n_device;  /* 2 */
     int sm;        /* 37 or 90: of all devices */
@@ -45,6 +56,12 @@ typedef struct fakecuda_setup {
     int64_t lose;       /* the call, counted from 0, at which its device falls away; -1: none */
     int64_t refuse;     /* the call that fails, and nothing else does; -1: none */
     const char *shared; /* a folder; NULL: alone on the devices */
+    int n_sm;           /* multiprocessors; 13 */
+    /* Called in place of each kernel; NULL: kernels run. Devices are then hollow, so that they may
+     * be larger than this machine's memory: what was not written reads as bytes of 0x2c, copies to
+     * the device of more than hollow_copy bytes are left out, guards are not checked. */
+    void (*launch)(const fakecuda_launch *l);
+    const size_t *hollow_copy;
 } fakecuda_setup;
 
 typedef struct fakecuda_state {

@@ -71,6 +71,15 @@ CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned 
           {},
           [=] {
               fake_memory_open(device, -1);
+              if (fake_setup.launch) {
+                  size_t bytes;
+                  const void *const memory = fake_memory_all(device, &bytes);
+                  const fakecuda_launch l = { device,         kernel->name, { gx, gy, gz },
+                                              { bx, by, bz }, smem,         args.data(),
+                                              args.size(),    memory,       bytes };
+                  fake_setup.launch(&l);
+                  return;
+              }
               const unsigned seed = fake_setup.seed + (unsigned)fake_state.n_op;
               shim->launch(kernel, grid, block, smem, args.data(), { CUSHIM_SHUFFLED, seed, true });
           },

@@ -154,8 +154,8 @@ bool ptx_load(ptx_module *m, const char *file);
 void ptx_add_memory(const void *p, size_t bytes);
 void ptx_drop_memory(const void *p);
 
-/* Runs the kernel to its end. */
+/* Runs the kernel to its end. blocks: the numbers of those that run, x first; NULL: all. */
 void ptx_launch(ptx_kernel *k, const unsigned grid[3], const unsigned block[3], size_t smem,
-                const void *args);
+                const void *args, const std::vector<unsigned> *blocks = nullptr);
 
 #endif

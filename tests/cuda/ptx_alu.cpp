@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t size_of(ptx_type t)
+size_t ptx_size(ptx_type t)
 {
     static const unsigned char sizes[] = { 1, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 4, 1, 4 };
     return sizes[t];
@@ -60,7 +60,7 @@ static int64_t extend(uint64_t v, ptx_type t)
 
 static uint64_t cut(uint64_t v, ptx_type t)
 {
-    const size_t n = size_of(t);
+    const size_t n = ptx_size(t);
     return n == 8 ? v : v & (((uint64_t)1 << 8 * n) - 1);
 }
 
@@ -127,10 +127,10 @@ static int64_t integer_op(const ptx_instruction &i, int64_t x, int64_t y)
         return (int64_t)(ux - uy);
     case OP_MUL:
         if (i.mode == "hi")
-            return size_of(i.type) == 8
+            return ptx_size(i.type) == 8
                        ? (int64_t)(is_signed(i.type) ? (uint64_t)((__int128)x * y >> 64)
                                                      : (uint64_t)((unsigned __int128)ux * uy >> 64))
-                       : (int64_t)(ux * uy) >> 8 * size_of(i.type);
+                       : (int64_t)(ux * uy) >> 8 * ptx_size(i.type);
         return (int64_t)(ux * uy);
     case OP_DIV:
     case OP_REM:
@@ -158,7 +158,7 @@ static void arithmetic(ptx_warp *w, const ptx_instruction &i, uint32_t m)
     EACH_LANE
     {
         const int64_t r = integer_op(i, extend(ARG(1), t), extend(ARG(2), t));
-        DEST = i.mode == "wide" ? (uint64_t)r & (size_of(t) == 2 ? 0xffffffff : ~0ull)
+        DEST = i.mode == "wide" ? (uint64_t)r & (ptx_size(t) == 2 ? 0xffffffff : ~0ull)
                                 : cut((uint64_t)r, t);
     }
 }
@@ -183,7 +183,7 @@ static void unary(ptx_warp *w, const ptx_instruction &i, uint32_t m)
             DEST = (uint64_t)__builtin_popcountll(cut(x, t));
             break;
         case OP_BFIND: { /* the highest bit, or with .shiftamt by how much it may be shifted */
-            const uint64_t v = cut(x, t), n = 8 * size_of(t);
+            const uint64_t v = cut(x, t), n = 8 * ptx_size(t);
             if (is_signed(t))
                 ptx_die("not implemented", i.text);
             const uint64_t at = v ? 63 - (uint64_t)__builtin_clzll(v) : 0xffffffff;
@@ -192,14 +192,14 @@ static void unary(ptx_warp *w, const ptx_instruction &i, uint32_t m)
         }
         case OP_BREV: {
             uint64_t r = 0;
-            for (size_t b = 0; b < 8 * size_of(t); b++)
+            for (size_t b = 0; b < 8 * ptx_size(t); b++)
                 r = r << 1 | (x >> b & 1);
             DEST = r;
             break;
         }
         case OP_CLZ:
-            DEST = cut(x, t) ? (uint64_t)__builtin_clzll(cut(x, t)) - (64 - 8 * size_of(t))
-                             : 8 * size_of(t);
+            DEST = cut(x, t) ? (uint64_t)__builtin_clzll(cut(x, t)) - (64 - 8 * ptx_size(t))
+                             : 8 * ptx_size(t);
             break;
         case OP_SQRT:
             DEST = to_bits(sqrtf(to_float(x)));
@@ -214,7 +214,7 @@ static void unary(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 static void bits(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
     const ptx_type t = i.type;
-    const unsigned n = 8 * (unsigned)size_of(t);
+    const unsigned n = 8 * (unsigned)ptx_size(t);
     EACH_LANE
     {
         const uint64_t x = ARG(1), y = ARG(2), z = i.args.size() > 3 ? ARG(3) : 0;
@@ -376,7 +376,7 @@ static void convert(ptx_warp *w, const ptx_instruction &i, uint32_t m)
             DEST = cut((uint64_t)(int64_t)(i.mode == "rni" ? rintf(f) : f), to);
         } else { /* a byte lies in a register of 16 bits or more, extended */
             const uint64_t v = (uint64_t)extend((uint64_t)extend(x, from), to);
-            DEST = size_of(to) < 4 ? v & 0xffffffff : cut(v, to);
+            DEST = ptx_size(to) < 4 ? v & 0xffffffff : cut(v, to);
         }
     }
 }
@@ -409,12 +409,12 @@ static void move(ptx_warp *w, const ptx_instruction &i, uint32_t m)
     {
         const ptx_operand &to = i.args[0], &from = i.args[1];
         if (to.kind == ptx_operand::VECTOR) { /* unpacks */
-            const unsigned n = 8 * (unsigned)size_of(t) / (unsigned)to.parts.size();
+            const unsigned n = 8 * (unsigned)ptx_size(t) / (unsigned)to.parts.size();
             for (size_t k = 0; k < to.parts.size(); k++)
                 w->reg[(size_t)to.parts[k].reg * 32 + (size_t)lane] =
                     ARG(1) >> n * k & (((uint64_t)1 << n) - 1);
         } else if (from.kind == ptx_operand::VECTOR) { /* packs */
-            const unsigned n = 8 * (unsigned)size_of(t) / (unsigned)from.parts.size();
+            const unsigned n = 8 * (unsigned)ptx_size(t) / (unsigned)from.parts.size();
             uint64_t v = 0;
             for (size_t k = 0; k < from.parts.size(); k++)
                 v |= (value(*w, from.parts[k], lane) & (((uint64_t)1 << n) - 1)) << n * k;
@@ -427,7 +427,7 @@ static void move(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static uint64_t address(const ptx_warp &w, const ptx_operand &a, int lane)
+uint64_t ptx_address(const ptx_warp &w, const ptx_operand &a, int lane)
 {
     const uint64_t base = a.reg >= 0 ? w.reg[(size_t)a.reg * 32 + (size_t)lane] : 0;
     return base + (uint64_t)a.number;
@@ -435,11 +435,11 @@ static uint64_t address(const ptx_warp &w, const ptx_operand &a, int lane)
 
 static void load(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
-    const size_t n = size_of(i.type), all = n * (size_t)i.vector;
+    const size_t n = ptx_size(i.type), all = n * (size_t)i.vector;
     EACH_LANE
     {
         const unsigned char *const p =
-            ptx_reach(w, lane, i, i.space, address(*w, i.args[1], lane), all);
+            ptx_reach(w, lane, i, i.space, ptx_address(*w, i.args[1], lane), all);
         for (int k = 0; k < i.vector; k++) {
             uint64_t v = 0;
             memcpy(&v, p + (size_t)k * n, n);
@@ -453,10 +453,11 @@ static void load(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 
 static void store(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
-    const size_t n = size_of(i.type), all = n * (size_t)i.vector;
+    const size_t n = ptx_size(i.type), all = n * (size_t)i.vector;
     EACH_LANE
     {
-        unsigned char *const p = ptx_reach(w, lane, i, i.space, address(*w, i.args[0], lane), all);
+        unsigned char *const p =
+            ptx_reach(w, lane, i, i.space, ptx_address(*w, i.args[0], lane), all);
         for (int k = 0; k < i.vector; k++) {
             const ptx_operand &from = i.vector > 1 ? i.args[1].parts[(size_t)k] : i.args[1];
             const uint64_t v = value(*w, from, lane);
@@ -468,12 +469,13 @@ static void store(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 static void atomic(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
     const ptx_type t = i.type;
-    const size_t n = size_of(t);
+    const size_t n = ptx_size(t);
     if (t == F32)
         ptx_die("an atomic sum of floats has no order", i.text);
     EACH_LANE
     {
-        unsigned char *const p = ptx_reach(w, lane, i, i.space, address(*w, i.args[1], lane), n);
+        unsigned char *const p =
+            ptx_reach(w, lane, i, i.space, ptx_address(*w, i.args[1], lane), n);
         uint64_t old = 0;
         memcpy(&old, p, n);
         const int64_t x = extend(old, t), y = extend(ARG(2), t);
@@ -507,9 +509,10 @@ static void copy(ptx_warp *w, const ptx_instruction &i, uint32_t m)
     EACH_LANE
     {
         const size_t n = (size_t)i.args[2].number;
-        unsigned char *const dst = ptx_reach(w, lane, i, SHARED, address(*w, i.args[0], lane), n);
+        unsigned char *const dst =
+            ptx_reach(w, lane, i, SHARED, ptx_address(*w, i.args[0], lane), n);
         const unsigned char *const src =
-            ptx_reach(w, lane, i, GLOBAL, address(*w, i.args[1], lane), n);
+            ptx_reach(w, lane, i, GLOBAL, ptx_address(*w, i.args[1], lane), n);
         if (n != 16)
             ptx_die("a copy of other than 16 bytes", i.text);
         memset(dst, 0xff, n);

@@ -7,6 +7,7 @@
 
 unsigned ptx_grid[3], ptx_block[3], ptx_block_id[3];
 std::vector<unsigned char> ptx_shared, ptx_args;
+ptx_watcher *ptx_watching;
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -118,6 +119,19 @@ static ptx_group take_group(ptx_warp *w, const ptx_kernel *k, int *stop)
     return g;
 }
 
+static void watch(const ptx_warp &w, int pc, uint32_t m)
+{
+    if (ptx_watching)
+        ptx_watching->issue(w.first / 32, w, pc, m);
+}
+
+/* Whether an instruction of lanes that come one after the other happens once they are all there. */
+static bool awaits_lanes(const ptx_instruction &i)
+{
+    return i.op == OP_SHFL || i.op == OP_VOTE || i.op == OP_BARWARP || i.op == OP_MMA ||
+           i.op == OP_BAR;
+}
+
 /* One group until it ends, branches or meets another; true: the warp is at the block's barrier. */
 static bool run_group(ptx_warp *w, ptx_kernel *k, ptx_group g, int stop)
 {
@@ -125,11 +139,14 @@ static bool run_group(ptx_warp *w, ptx_kernel *k, ptx_group g, int stop)
         ptx_instruction &i = k->code[(size_t)g.pc];
         const uint32_t m = guarded(*w, i, g.lanes);
         i.count++;
+        if (!m || !awaits_lanes(i))
+            watch(*w, g.pc, m);
         if (i.op == OP_BAR && m) {
             if (m != w->live) {
                 w->groups.push_back({ g.pc, g.lanes, true });
                 return false;
             }
+            watch(*w, g.pc, m);
             add_group(w, g.pc + 1, g.lanes);
             return true;
         }
@@ -143,6 +160,8 @@ static bool run_group(ptx_warp *w, ptx_kernel *k, ptx_group g, int stop)
         } else if (m && !ptx_step(w, i, m)) {
             w->groups.push_back({ g.pc, g.lanes, true });
             return false;
+        } else if (m && awaits_lanes(i)) {
+            watch(*w, g.pc, m);
         }
         if (++g.pc >= stop) {
             add_group(w, g.pc, g.lanes);
@@ -191,12 +210,14 @@ static void run_block(std::vector<ptx_warp> *warps, ptx_kernel *k, unsigned n_th
         }
         if (n_barrier && n_done)
             ptx_die("a warp ends while others wait at the barrier", k->name);
+        if (n_barrier && ptx_watching)
+            ptx_watching->meet();
         more = n_done < warps->size();
     }
 }
 
 void ptx_launch(ptx_kernel *k, const unsigned grid[3], const unsigned block[3], size_t smem,
-                const void *args)
+                const void *args, const std::vector<unsigned> *blocks)
 {
     memcpy(ptx_grid, grid, sizeof ptx_grid);
     memcpy(ptx_block, block, sizeof ptx_block);
@@ -207,11 +228,19 @@ void ptx_launch(ptx_kernel *k, const unsigned grid[3], const unsigned block[3], 
         w.reg.resize(k->registers.size() * 32);
         w.local.resize((k->local_bytes + 15) / 16 * 16 * 32);
     }
-    unsigned *const b = ptx_block_id;
-    for (b[2] = 0; b[2] < grid[2]; b[2]++)
-        for (b[1] = 0; b[1] < grid[1]; b[1]++)
-            for (b[0] = 0; b[0] < grid[0]; b[0]++) {
-                ptx_shared.assign((k->shared_bytes + 15) / 16 * 16 + smem, 0xff);
-                run_block(&warps, k, n_thread);
-            }
+    if (ptx_watching)
+        ptx_watching->begin_launch(*k);
+    const size_t n_block = blocks ? blocks->size() : (size_t)grid[0] * grid[1] * grid[2];
+    for (size_t i = 0; i < n_block; i++) {
+        const unsigned b = blocks ? (*blocks)[i] : (unsigned)i;
+        ptx_block_id[0] = b % grid[0];
+        ptx_block_id[1] = b / grid[0] % grid[1];
+        ptx_block_id[2] = b / grid[0] / grid[1];
+        ptx_shared.assign((k->shared_bytes + 15) / 16 * 16 + smem, 0xff);
+        if (ptx_watching)
+            ptx_watching->begin_block(warps.size());
+        run_block(&warps, k, n_thread);
+        if (ptx_watching)
+            ptx_watching->end_block();
+    }
 }

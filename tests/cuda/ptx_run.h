@@ -25,6 +25,24 @@ struct ptx_warp {
     bool at_barrier;
 };
 
+/* Sees what runs (cost_count.h). */
+class ptx_watcher
+{
+  public:
+    virtual ~ptx_watcher() = default;
+    virtual void begin_launch(const ptx_kernel &k) = 0;
+    virtual void begin_block(size_t n_warp) = 0;
+    /* The instruction at pc, for the lanes of m, which may be none; before a memory access. */
+    virtual void issue(size_t i_warp, const ptx_warp &w, int pc, uint32_t m) = 0;
+    /* All warps that live have come to the barrier. */
+    virtual void meet(void) = 0;
+    virtual void end_block(void) = 0;
+};
+extern ptx_watcher *ptx_watching; /* NULL: nobody */
+
+/* The address of lane's access. */
+uint64_t ptx_address(const ptx_warp &w, const ptx_operand &a, int lane);
+size_t ptx_size(ptx_type t);
 extern unsigned ptx_grid[3], ptx_block[3], ptx_block_id[3];
 extern std::vector<unsigned char> ptx_shared, ptx_args;
 

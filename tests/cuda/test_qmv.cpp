@@ -13,7 +13,7 @@ static std::vector<size_t> lengths(uint32_t type)
     case PN_ACT_Q8S:
         return { 32, 64, 96, 288, 544, 1056, 2336 };
     default:
-        return { 1, 31, 33, 256, 300, 1030 };
+        return { 1, 31, 33, 256, 300, 1030, 2080 };
     }
 }
 
