@@ -301,7 +301,7 @@ card: $(CARD)
 standin: $(if $(CUDA_TEST),$(addprefix $(STANDIN)/,pantheon card-bits card-kernels libcuda.so.1))
 CARD_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backend_card.o cuda/card.o cuda/card_limits.o kernels/harness.o kernels/qmv_data.o)
 CARD_CODE := $(O)/tests/support/standin_code.o
-%card-bits: $(filter-out %/test_device.o,$(CUDA_TEST:=.o)) $(CARD_HARNESS) $(LIB)
+%card-bits: $(filter-out %/test_device.o %/test_cost.o,$(CUDA_TEST:=.o)) $(CARD_HARNESS) $(LIB)
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(ALL_LDFLAGS) $^ $(LDLIBS) -ldl -o $@

@@ -4,6 +4,7 @@ PANTHEON is the program (make test-py sets it), BUILD its build."""
 import os
 import pathlib
 import resource
+import signal
 import subprocess
 
 import pytest
@@ -14,6 +15,8 @@ MODEL = ROOT / "models/pantheon-tiny-Q4_K_M.gguf"
 DATA = ROOT / "tests/golden/data"
 IS_SANITIZED = os.environ.get("BUILD", "release") in ("asan", "tsan")
 N_VOCAB = 4096
+# A shell starts jobs in the background with SIGINT ignored, which all that they start inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def clean_env(**more):
