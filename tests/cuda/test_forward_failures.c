@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 
 enum {
-    N = 9,
-    AT = 4 /* where a snapshot is taken */
+    AT = 4,                          /* where a snapshot is taken */
+    N = AT + 2 + PN_GPU_SINGLE_TOKENS /* the last pass is one that streams experts */
 };
 
 static gpu_model small;
@@ -80,51 +80,76 @@ static void run_scene(gpu_rig *r, const gpu_case *c)
     pn_snapshot_free(snap);
 }
 
-/* The k-th failure for k from 1 until there is none, every `step`. Returns how many happened. */
-static int sweep(gpu_case c, int *at, int step, bool is_oom)
+typedef enum failure {
+    OUT_OF_MEMORY,
+    FALLS_AWAY,
+    REFUSED
+} failure;
+
+/* The k-th call fails for k from 1 until there are no more, every `step`. Returns how many did. */
+static int sweep(gpu_case c, failure what, int step)
 {
     int n = 0;
-    for (*at = 1;; *at += step) {
+    for (int at = 1;; at += step) {
         gpu_rig r;
-        c.oom = is_oom ? *at : 0;
-        c.lose = is_oom ? 0 : *at;
+        c.oom = what == OUT_OF_MEMORY ? at : 0;
+        c.lose = what == FALLS_AWAY ? at : 0;
+        c.refuse = what == REFUSED ? at : 0;
         run_scene(&r, &c);
         gpu_rig_close(&r);
         const fakecuda_state s = gpu_state();
-        if (!(is_oom ? s.oom_done : s.lost))
+        if (!(what == OUT_OF_MEMORY ? s.oom_done : what == FALLS_AWAY ? s.lost : s.refused))
             return n;
         n++;
     }
 }
 
+/* Every 13th; with SOAK=1 each. */
+static int step_of_sweep(void)
+{
+    return getenv("SOAK") ? 1 : 13;
+}
+
 static void test_out_of_memory(void **state)
 {
     (void)state;
-    int at;
     for (int auto_too = 0; auto_too < 2; auto_too++) {
         gpu_case c = { .n_device = 1, .falls_back = auto_too, .n_cpu_moe = 1 };
-        assert_true(sweep(c, &at, 1, true) >= 5);
+        assert_true(sweep(c, OUT_OF_MEMORY, 1) >= 5);
         c.expert_cache = SIZE_MAX; /* which can be done without, as the way through */
         c.streams = true;
-        assert_true(sweep(c, &at, 1, true) >= 10);
+        assert_true(sweep(c, OUT_OF_MEMORY, 1) >= 10);
         c = (gpu_case){ .n_device = 2, .split = 1, .falls_back = auto_too };
-        assert_true(sweep(c, &at, 1, true) >= 10);
+        assert_true(sweep(c, OUT_OF_MEMORY, 1) >= 10);
     }
 }
 
-/* Every 13th call; with SOAK=1 each. */
+/* With copies of experts and others on their way through; and with these alone. */
+static const gpu_case streams[] = {
+    { .n_device = 1, .n_cpu_moe = 1, .expert_cache = 1 << 16, .streams = true },
+    { .n_device = 2, .split = 1, .n_cpu_moe = 2, .streams = true, .falls_back = true },
+};
+
 static void test_device_falls_away(void **state)
 {
     (void)state;
-    const int step = getenv("SOAK") ? 1 : 13;
-    int at;
-    assert_true(sweep((gpu_case){ .n_device = 1, .falls_back = true }, &at, step, false) >= 15);
-    assert_true(sweep((gpu_case){ .n_device = 1 }, &at, step, false) >= 15);
-    assert_true(sweep((gpu_case){ .n_device = 2, .split = 1, .falls_back = true, .n_cpu_moe = 1 },
-                      &at, step, false) >= 15);
-    assert_true(
-        sweep((gpu_case){ .n_device = 1, .n_cpu_moe = 1, .expert_cache = 1 << 16, .streams = true },
-              &at, step, false) >= 15);
+    const int step = step_of_sweep();
+    const gpu_case auto_one = { .n_device = 1, .falls_back = true }, one = { .n_device = 1 };
+    const gpu_case two = { .n_device = 2, .split = 1, .falls_back = true, .n_cpu_moe = 1 };
+    assert_true(sweep(auto_one, FALLS_AWAY, step) >= 15);
+    assert_true(sweep(one, FALLS_AWAY, step) >= 15);
+    assert_true(sweep(two, FALLS_AWAY, step) >= 15);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(sweep(streams[i], FALLS_AWAY, step) >= 15);
+}
+
+/* The device itself goes on: what the pass before has made comes home. */
+static void test_call_refused(void **state)
+{
+    (void)state;
+    assert_true(sweep((gpu_case){ .n_device = 1 }, REFUSED, step_of_sweep()) >= 15);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(sweep(streams[i], REFUSED, step_of_sweep()) >= 15);
 }
 
 /* With PN_DEVICE_AUTO a machine without a GPU, or with one that is too small, computes on the CPU;
@@ -310,7 +335,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_not_there),      cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_device_falls_away),
-        cmocka_unit_test(test_engine_goes_on), cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_call_refused),   cmocka_unit_test(test_engine_goes_on),
+        cmocka_unit_test(test_turns),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);
