@@ -37,9 +37,9 @@ pn_status fc_fail(fc_device *dev, CUresult r, pn_err *err, const char *fmt, ...)
              what);
     pn_err e;
     const pn_status st = fc_driver_fail(dev->drv, r, &e, where);
-    if (is_fatal(r) && !dev->lost) {
-        dev->lost = true;
+    if (is_fatal(r) && !atomic_flag_test_and_set(&dev->is_told)) {
         dev->why = e;
+        dev->lost = true;
     }
     return pn_fail(err, st, "%s", e.msg);
 }

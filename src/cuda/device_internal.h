@@ -4,6 +4,8 @@
 
 #include "cuda/device.h"
 
+#include <stdatomic.h>
+
 enum {
     FC_KERNEL_SLOTS = 256 /* of the table of functions by name; a power of two, over twice them */
 };
@@ -27,8 +29,9 @@ struct fc_device {
     size_t n_kernel;
     uint64_t n_launch;
     uint64_t n_recorded; /* n_launch when the running recording began */
-    bool lost;
-    pn_err why; /* where it is lost: the first error */
+    atomic_flag is_told; /* somebody has begun to write down why */
+    atomic_bool lost;    /* why is there */
+    pn_err why;          /* the first error */
 };
 
 struct fc_stream {

@@ -111,6 +111,7 @@ pn_status pn_gpus_start(pn_gpus *gpus, size_t x_bytes, const pn_twin_shape (*sha
         .shapes = shapes,
         .turn = turn,
         .ctx = gpus,
+        .takes_turns = gpus->turns.is_on,
     };
     return pn_twins_new(&twins, &gpus->twins, err);
 }

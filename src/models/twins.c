@@ -1,117 +1,69 @@
-#include "models/twins.h"
+#include "models/twins_internal.h"
 
 #include "base/mem.h"
-#include "models/vram_map.h"
 
-#include <pthread.h>
 #include <string.h>
 
-typedef struct twin {
-    pn_block *block;
-    int kind;
-    bool is_there; /* it has memory, with current bytes */
-    size_t off[PN_GPU_MAX];
-    uint64_t used_at; /* pass */
-} twin;
-
-typedef struct gpu {
-    fc_device *device;
-    fc_stream *stream;
-    uint8_t *base; /* device address */
-    pn_vram_map map;
-    const pn_twin_shape *shapes; /* [PN_TWIN_KINDS] */
-} gpu;
-
-enum {
-    FETCH_BYTES = 4 << 20 /* that a thread beside the passes brings home at a time: 0.2 ms and less
-                             on a card's bus, which is what a pass waits for it at most */
-};
-
-/* The lock serves in the order of asking: a thread that makes one pass after the other must not
- * keep others from reading.
- *
- * The struct stays as long as a block points to it: another thread may be on its way to read or
- * drop the block while the GPUs are given up. All else is gone by then. */
-struct pn_twins {
-    pn_home home;        /* first: blocks point to it */
-    atomic_size_t n_ref; /* blocks, and the owner until pn_twins_free */
-    bool is_closed;      /* by the owner: nobody has a twin any more */
-    gpu gpus[PN_GPU_MAX];
-    int n_gpu;
-    pn_twin_shape shapes[PN_GPU_MAX][PN_TWIN_KINDS];
-    pthread_mutex_t lock;
-    pthread_cond_t is_free;
-    uint64_t next_ticket, serving;
-    pthread_t owner; /* who is served, while depth > 0: it may ask again */
-    int depth;
-    pn_status (*turn)(void *ctx, int g, pn_err *err);
-    void *turn_ctx;
-    twin **all; /* [n_all] */
-    size_t n_all, max_all;
-    uint64_t pass;
-};
-
-static void enter(pn_twins *t)
+void pn_twins_enter(pn_twins *t)
 {
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->mutex);
     if (!t->depth || !pthread_equal(t->owner, pthread_self())) {
         const uint64_t mine = t->next_ticket++;
         while (t->serving != mine)
-            pthread_cond_wait(&t->is_free, &t->lock);
+            pthread_cond_wait(&t->is_free, &t->mutex);
         t->owner = pthread_self();
     }
     t->depth++;
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->mutex);
 }
 
-static void leave(pn_twins *t)
+void pn_twins_leave(pn_twins *t)
 {
     if (t->depth == 1 && !t->is_closed) /* only the owner of the lock is here */
         t->turn(t->turn_ctx, -1, NULL);
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->mutex);
     if (--t->depth == 0) {
         t->serving++;
         pthread_cond_broadcast(&t->is_free);
     }
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->mutex);
 }
 
 /* --- bytes ------------------------------------------------------------------------------------ */
 
-typedef enum direction {
-    TO_GPU,
-    TO_HOST,
-    ZERO
-} direction;
-
-/* Queues a block's bytes [from, to) between the host and all GPUs. */
-static pn_status transfer_part(pn_twins *t, const twin *w, direction dir, size_t from, size_t to,
-                               pn_err *err)
+pn_status pn_twins_queue(pn_twins *t, int g, fc_stream *stream, const pn_twin *w,
+                         pn_twin_direction dir, size_t from, size_t to, uint8_t *host, pn_err *err)
 {
-    for (int g = 0; g < t->n_gpu; g++) {
-        const gpu *const u = &t->gpus[g];
-        const pn_twin_shape *const shape = &u->shapes[w->kind];
-        if (pn_twin_shape_bytes(shape))
-            PN_TRY(t->turn(t->turn_ctx, g, err));
-        for (int i = 0; i < PN_TWIN_RANGES; i++) {
-            const pn_twin_range r = shape->ranges[i];
-            const size_t first = from > r.off ? from : r.off;
-            const size_t end = to < r.off + r.bytes ? to : r.off + r.bytes;
-            if (first >= end)
-                continue;
-            uint8_t *const host = w->block->data + first;
-            uint8_t *const at = u->base + w->off[g] + pn_twin_range_at(shape, i) + (first - r.off);
-            PN_TRY(dir == TO_GPU    ? fc_copy_in(u->stream, at, host, end - first, err)
-                   : dir == TO_HOST ? fc_copy_out(u->stream, host, at, end - first, err)
-                                    : fc_fill(u->stream, at, 0, end - first, err));
-        }
+    const pn_twin_gpu *const u = &t->gpus[g];
+    const pn_twin_shape *const shape = &u->shapes[w->kind];
+    for (int i = 0; i < PN_TWIN_RANGES; i++) {
+        const pn_twin_range r = shape->ranges[i];
+        const size_t first = from > r.off ? from : r.off;
+        const size_t end = to < r.off + r.bytes ? to : r.off + r.bytes;
+        if (first >= end)
+            continue;
+        uint8_t *const mem = host + (first - from);
+        uint8_t *const at = u->base + w->off[g] + pn_twin_range_at(shape, i) + (first - r.off);
+        PN_TRY(dir == PN_TWIN_TO_GPU    ? fc_copy_in(stream, at, mem, end - first, err)
+               : dir == PN_TWIN_TO_HOST ? fc_copy_out(stream, mem, at, end - first, err)
+                                        : fc_fill(stream, at, 0, end - first, err));
     }
     return PN_OK;
 }
 
-static pn_status transfer(pn_twins *t, const twin *w, direction dir, pn_err *err)
+/* Queues a block's bytes from `from` on between the host and all GPUs. */
+static pn_status transfer(pn_twins *t, const pn_twin *w, pn_twin_direction dir, size_t from,
+                          pn_err *err)
 {
-    return transfer_part(t, w, dir, 0, w->block->bytes, err);
+    const pn_block *const b = w->block;
+    for (int g = 0; g < t->n_gpu; g++) {
+        if (!pn_twin_shape_bytes(&t->gpus[g].shapes[w->kind]))
+            continue;
+        PN_TRY(t->turn(t->turn_ctx, g, err));
+        PN_TRY(
+            pn_twins_queue(t, g, t->gpus[g].stream, w, dir, from, b->bytes, b->data + from, err));
+    }
+    return PN_OK;
 }
 
 static pn_status sync(pn_twins *t, pn_err *err)
@@ -123,22 +75,24 @@ static pn_status sync(pn_twins *t, pn_err *err)
     return PN_OK;
 }
 
-static void set_newest(pn_block *block, pn_block_newest newest)
+void pn_twins_set_newest(pn_block *block, pn_block_newest newest)
 {
     atomic_store_explicit(&block->newest, newest, memory_order_release);
 }
 
-/* Called with the lock: brings bytes [from, to) home; they are the last where to is the block's
- * end. A twin that does not come home is lost. */
-static pn_status bring_part(pn_twins *t, const twin *w, size_t from, size_t to, pn_err *err)
+/* Called with the lock: brings home what is not there yet, for which the caller waits. A twin that
+ * does not come home is lost. */
+static pn_status bring_home(pn_twins *t, const pn_twin *w, pn_err *err)
 {
-    pn_status st = transfer_part(t, w, TO_HOST, from, to, err);
+    const size_t n_home = pn_twins_await(t, w);
+    if (w->block->newest != PN_NEWEST_TWIN)
+        return PN_OK;
+    pn_status st = transfer(t, w, PN_TWIN_TO_HOST, n_home, err);
     if (st == PN_OK)
         st = sync(t, err);
     w->block->is_zero = false;
     if (st == PN_OK) {
-        if (to == w->block->bytes)
-            set_newest(w->block, PN_NEWEST_BOTH);
+        pn_twins_set_newest(w->block, PN_NEWEST_BOTH);
         return PN_OK;
     }
     for (int g = 0; g < t->n_gpu; g++) /* a GPU that still works may be writing to it */
@@ -147,14 +101,9 @@ static pn_status bring_part(pn_twins *t, const twin *w, size_t from, size_t to, 
     return st;
 }
 
-static pn_status bring_home(pn_twins *t, const twin *w, pn_err *err)
-{
-    return w->block->newest == PN_NEWEST_TWIN ? bring_part(t, w, 0, w->block->bytes, err) : PN_OK;
-}
-
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static void free_memory(pn_twins *t, twin *w)
+static void free_memory(pn_twins *t, pn_twin *w)
 {
     for (int g = 0; w->is_there && g < t->n_gpu; g++) {
         const size_t bytes = pn_twin_shape_bytes(&t->gpus[g].shapes[w->kind]);
@@ -163,11 +112,11 @@ static void free_memory(pn_twins *t, twin *w)
     }
     w->is_there = false;
     if (w->block->newest == PN_NEWEST_BOTH)
-        set_newest(w->block, PN_NEWEST_HOST);
+        pn_twins_set_newest(w->block, PN_NEWEST_HOST);
 }
 
 /* States live long and are large, pages come and go: they fill the memory from both ends. */
-static bool take_memory(pn_twins *t, twin *w)
+static bool take_memory(pn_twins *t, pn_twin *w)
 {
     for (int g = 0; g < t->n_gpu; g++) {
         const size_t bytes = pn_twin_shape_bytes(&t->gpus[g].shapes[w->kind]);
@@ -188,7 +137,7 @@ static bool take_memory(pn_twins *t, twin *w)
 /* Frees the twin that was used longest ago, but for those of this pass. */
 static pn_status evict_one(pn_twins *t, pn_err *err)
 {
-    twin *oldest = NULL;
+    pn_twin *oldest = NULL;
     for (size_t i = 0; i < t->n_all; i++)
         if (t->all[i]->is_there && t->all[i]->used_at < t->pass &&
             (!oldest || t->all[i]->used_at < oldest->used_at))
@@ -202,7 +151,7 @@ static pn_status evict_one(pn_twins *t, pn_err *err)
 }
 
 /* The block's entry, new without memory. */
-static pn_status find(pn_twins *t, pn_block *block, int kind, twin **out, pn_err *err)
+static pn_status find(pn_twins *t, pn_block *block, int kind, pn_twin **out, pn_err *err)
 {
     if (block->home) {
         PN_ASSERT(block->home == &t->home);
@@ -211,16 +160,16 @@ static pn_status find(pn_twins *t, pn_block *block, int kind, twin **out, pn_err
     }
     if (t->n_all == t->max_all) {
         const size_t max = t->max_all ? 2 * t->max_all : 64;
-        twin **const more = pn_realloc(t->all, max, sizeof(twin *));
+        pn_twin **const more = pn_realloc(t->all, max, sizeof(pn_twin *));
         if (!more)
             return pn_fail(err, PN_ERR_NOMEM, "no memory for a table of states");
         t->all = more;
         t->max_all = max;
     }
-    twin *const w = pn_calloc(1, sizeof *w);
+    pn_twin *const w = pn_calloc(1, sizeof *w);
     if (!w)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a table of states");
-    *w = (twin){ .block = block, .kind = kind };
+    *w = (pn_twin){ .block = block, .kind = kind };
     t->all[t->n_all++] = w;
     atomic_fetch_add(&t->n_ref, 1);
     block->twin = w;
@@ -229,7 +178,7 @@ static pn_status find(pn_twins *t, pn_block *block, int kind, twin **out, pn_err
     return PN_OK;
 }
 
-static pn_status make_room(pn_twins *t, twin *w, pn_err *err)
+static pn_status make_room(pn_twins *t, pn_twin *w, pn_err *err)
 {
     w->used_at = t->pass;
     while (!take_memory(t, w))
@@ -239,7 +188,7 @@ static pn_status make_room(pn_twins *t, twin *w, pn_err *err)
 
 pn_status pn_twins_hold(pn_twins *t, pn_block *block, int kind, bool writes, pn_err *err)
 {
-    twin *w = NULL;
+    pn_twin *w = NULL;
     PN_ASSERT(!writes || !pn_block_is_shared(block));
     if (pn_block_is_lost(block))
         return pn_block_read(block, err);
@@ -251,21 +200,23 @@ pn_status pn_twins_hold(pn_twins *t, pn_block *block, int kind, bool writes, pn_
     w->used_at = t->pass;
     if (!w->is_there) {
         PN_TRY(make_room(t, w, err));
-        const pn_status st = transfer(t, w, block->is_zero ? ZERO : TO_GPU, err);
+        const pn_status st = transfer(t, w, block->is_zero ? PN_TWIN_ZERO : PN_TWIN_TO_GPU, 0, err);
         if (st != PN_OK) {
             free_memory(t, w);
             return st;
         }
-        set_newest(block, PN_NEWEST_BOTH);
+        pn_twins_set_newest(block, PN_NEWEST_BOTH);
     }
-    if (writes)
-        set_newest(block, PN_NEWEST_TWIN);
+    if (writes) {
+        pn_twins_void(t, w);
+        pn_twins_set_newest(block, PN_NEWEST_TWIN);
+    }
     return PN_OK;
 }
 
 void *pn_twins_at(const pn_twins *t, const pn_block *block, int g)
 {
-    const twin *const w = block->twin;
+    const pn_twin *const w = block->twin;
     PN_ASSERT(w->is_there);
     return pn_twin_shape_bytes(&t->gpus[g].shapes[w->kind]) ? t->gpus[g].base + w->off[g] : NULL;
 }
@@ -285,54 +236,32 @@ size_t pn_twins_bytes(const pn_twins *t, int g)
 
 /* --- for blocks ------------------------------------------------------------------------------- */
 
-/* The lock is left between one part and the next, so that passes go on beside it. Nobody writes to
- * the block meanwhile: it is the caller's alone or shared. Whoever else brings it home, all at once
- * to free the twin, or by parts, too, writes the same bytes, and none of them after the last. */
-static pn_status fetch(pn_home *home, pn_block *block, pn_err *err)
-{
-    pn_twins *const t = (pn_twins *)home;
-    pn_status st = PN_OK;
-    enter(t);
-    for (size_t at = 0; block->newest == PN_NEWEST_TWIN && st == PN_OK; at += FETCH_BYTES) {
-        const bool is_last = block->bytes - at <= FETCH_BYTES;
-        if (at) {
-            leave(t);
-            enter(t);
-        }
-        if (block->newest == PN_NEWEST_TWIN)
-            st = bring_part(t, block->twin, at, is_last ? block->bytes : at + FETCH_BYTES, err);
-    }
-    if (st == PN_OK && pn_block_is_lost(block))
-        st = pn_block_read(block, err);
-    leave(t);
-    return st;
-}
-
-/* Copies on the devices; its own pass, so that nothing is evicted for it but what is old. */
-static pn_status copy_ranges(pn_twins *t, const twin *to, const twin *from, pn_err *err)
+/* Queues copies on the devices: whatever is given to the streams later finds them done. */
+static pn_status copy_ranges(pn_twins *t, const pn_twin *to, const pn_twin *from, pn_err *err)
 {
     for (int g = 0; g < t->n_gpu; g++) {
-        const gpu *const u = &t->gpus[g];
+        const pn_twin_gpu *const u = &t->gpus[g];
         const size_t bytes = pn_twin_shape_bytes(&u->shapes[to->kind]);
         if (bytes)
             PN_TRY(t->turn(t->turn_ctx, g, err));
         if (bytes)
             PN_TRY(fc_copy(u->stream, u->base + to->off[g], u->base + from->off[g], bytes, err));
     }
-    return sync(t, err);
+    return PN_OK;
 }
 
+/* Its own pass, so that nothing is evicted for it but what is old. */
 static pn_status copy_locked(pn_twins *t, pn_block *to, pn_block *from, pn_err *err)
 {
-    twin *const w_from = from->twin;
-    twin *w_to = NULL;
+    pn_twin *const w_from = from->twin;
+    pn_twin *w_to = NULL;
     t->pass++;
     w_from->used_at = t->pass;
     PN_TRY(find(t, to, w_from->kind, &w_to, err));
     PN_TRY(make_room(t, w_to, err));
     const pn_status st = copy_ranges(t, w_to, w_from, err);
     if (st == PN_OK)
-        set_newest(to, PN_NEWEST_TWIN);
+        pn_twins_set_newest(to, PN_NEWEST_TWIN);
     else
         free_memory(t, w_to);
     return st;
@@ -341,12 +270,12 @@ static pn_status copy_locked(pn_twins *t, pn_block *to, pn_block *from, pn_err *
 static pn_status copy(pn_home *home, pn_block *to, pn_block *from, pn_err *err)
 {
     pn_twins *const t = (pn_twins *)home;
-    enter(t);
-    const twin *const w = from->twin;
+    pn_twins_enter(t);
+    const pn_twin *const w = from->twin;
     const pn_status st = w->is_there
                              ? copy_locked(t, to, from, err)
                              : pn_fail(err, PN_ERR_LIMIT, "the state is not on the GPU any more");
-    leave(t);
+    pn_twins_leave(t);
     return st;
 }
 
@@ -355,8 +284,10 @@ static void unref(pn_twins *t)
 {
     if (atomic_fetch_sub(&t->n_ref, 1) != 1)
         return;
-    pthread_mutex_destroy(&t->lock);
+    pthread_mutex_destroy(&t->mutex);
     pthread_cond_destroy(&t->is_free);
+    pthread_cond_destroy(&t->has_landed);
+    pthread_cond_destroy(&t->is_wanted);
     pn_free(t->all);
     pn_free(t);
 }
@@ -364,8 +295,9 @@ static void unref(pn_twins *t)
 static void drop(pn_home *home, pn_block *block)
 {
     pn_twins *const t = (pn_twins *)home;
-    enter(t);
-    twin *const w = block->twin;
+    pn_twins_enter(t);
+    pn_twin *const w = block->twin;
+    pn_twins_await(t, w); /* it may be on its way home to make room */
     free_memory(t, w);
     size_t i = 0;
     while (t->all[i] != w)
@@ -374,7 +306,7 @@ static void drop(pn_home *home, pn_block *block)
     pn_free(w);
     block->twin = NULL;
     block->home = NULL;
-    leave(t);
+    pn_twins_leave(t);
     unref(t);
 }
 
@@ -382,23 +314,24 @@ static void drop(pn_home *home, pn_block *block)
 
 void pn_twins_begin(pn_twins *t)
 {
-    enter(t);
+    pn_twins_enter(t);
     t->pass++;
 }
 
 void pn_twins_end(pn_twins *t)
 {
-    leave(t);
+    pn_twins_want_room(t);
+    pn_twins_leave(t);
 }
 
 void pn_twins_evacuate(pn_twins *t)
 {
-    enter(t);
+    pn_twins_enter(t);
     for (size_t i = 0; i < t->n_all; i++) {
         bring_home(t, t->all[i], NULL);
         free_memory(t, t->all[i]);
     }
-    leave(t);
+    pn_twins_leave(t);
 }
 
 /* --- making and freeing ----------------------------------------------------------------------- */
@@ -406,14 +339,14 @@ void pn_twins_evacuate(pn_twins *t)
 static pn_status fill(pn_twins *t, const size_t *room, pn_err *err)
 {
     for (int g = 0; g < t->n_gpu; g++) {
-        gpu *const u = &t->gpus[g];
+        pn_twin_gpu *const u = &t->gpus[g];
         void *base = NULL;
         PN_TRY(t->turn(t->turn_ctx, g, err));
         PN_TRY(fc_alloc(u->device, room[g], "sequences", &base, err));
         u->base = base;
         PN_TRY(pn_vram_map_init(&u->map, room[g], err));
     }
-    return PN_OK;
+    return pn_twins_home_init(t, err);
 }
 
 pn_status pn_twins_new(const pn_twins_opts *opts, pn_twins **twins, pn_err *err)
@@ -421,17 +354,21 @@ pn_status pn_twins_new(const pn_twins_opts *opts, pn_twins **twins, pn_err *err)
     pn_twins *const t = pn_calloc(1, sizeof *t);
     if (!t)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a table of states");
-    t->home = (pn_home){ fetch, copy, drop };
+    t->home = (pn_home){ pn_twins_fetch, copy, drop };
     t->n_ref = 1;
     t->n_gpu = opts->n_gpu;
     t->turn = opts->turn;
     t->turn_ctx = opts->ctx;
-    pthread_mutex_init(&t->lock, NULL);
+    t->takes_turns = opts->takes_turns;
+    pthread_mutex_init(&t->mutex, NULL);
     pthread_cond_init(&t->is_free, NULL);
+    pthread_cond_init(&t->has_landed, NULL);
+    pthread_cond_init(&t->is_wanted, NULL);
     for (int g = 0; g < opts->n_gpu; g++) {
         memcpy(t->shapes[g], opts->shapes[g], sizeof t->shapes[g]);
-        t->gpus[g] =
-            (gpu){ .device = opts->device[g], .stream = opts->stream[g], .shapes = t->shapes[g] };
+        t->gpus[g] = (pn_twin_gpu){ .device = opts->device[g],
+                                    .stream = opts->stream[g],
+                                    .shapes = t->shapes[g] };
     }
     const pn_status st = fill(t, opts->room, err);
     if (st != PN_OK) {
@@ -446,8 +383,10 @@ void pn_twins_free(pn_twins *t)
 {
     if (!t)
         return;
-    enter(t);
+    pn_twins_home_stop(t);
+    pn_twins_enter(t);
     pn_twins_evacuate(t);
+    pn_twins_home_clear(t);
     for (int g = 0; g < t->n_gpu; g++) {
         t->turn(t->turn_ctx, g, NULL);
         fc_free(t->gpus[g].device, t->gpus[g].base);
@@ -455,6 +394,6 @@ void pn_twins_free(pn_twins *t)
     }
     t->n_gpu = 0;
     t->is_closed = true;
-    leave(t);
+    pn_twins_leave(t);
     unref(t);
 }

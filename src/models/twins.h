@@ -5,8 +5,10 @@
  * of it. A twin is current on all GPUs or on none.
  *
  * Threads: one thread makes passes (pn_twins_begin to pn_twins_end); any other may read blocks or
- * drop them meanwhile and waits until the pass has ended. What it reads comes by parts, between
- * which passes go on: saving a state holds up none of them for long. */
+ * drop them meanwhile, and waits until the pass has ended. What it reads comes home by parts, on
+ * streams of their own, which are queued between passes and waited for beside them. Where memory
+ * runs short, a thread brings home in the same way what was used longest ago, before a pass must
+ * wait for it. */
 #ifndef PN_MODELS_TWINS_H
 #define PN_MODELS_TWINS_H
 
@@ -55,6 +57,7 @@ typedef struct pn_twins_opts {
     /* Called before something is queued on g, and with -1 when that is over for now. */
     pn_status (*turn)(void *ctx, int g, pn_err *err);
     void *ctx;
+    bool takes_turns; /* a GPU is not to be reached without its turn: nothing goes on beside */
 } pn_twins_opts;
 
 /* Errors: those of fc_alloc, PN_ERR_NOMEM. */
@@ -71,9 +74,10 @@ void pn_twins_evacuate(pn_twins *t);
 void pn_twins_begin(pn_twins *t);
 void pn_twins_end(pn_twins *t);
 
-/* Gives the block a current twin for the pass, making room by bringing home what was used longest
- * ago; copies are queued on the streams. writes: the pass changes it; the caller holds it alone.
- * Errors: PN_ERR_LIMIT (all that is there is held by this pass), the device's, PN_ERR_NOMEM. */
+/* Gives the block a current twin for the pass, making room by freeing what was used longest ago,
+ * once it is at home; copies are queued on the streams. writes: the pass changes it; the caller
+ * holds it alone. Errors: PN_ERR_LIMIT (all that is there is held by this pass), the device's,
+ * PN_ERR_NOMEM. */
 pn_status pn_twins_hold(pn_twins *t, pn_block *block, int kind, bool writes, pn_err *err);
 /* Its device address on GPU g, while it is held; NULL where the GPU has none of it. */
 void *pn_twins_at(const pn_twins *t, const pn_block *block, int g);

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 enum {
-    AT = 4,                          /* where a snapshot is taken */
+    AT = 4,                           /* where a snapshot is taken */
     N = AT + 2 + PN_GPU_SINGLE_TOKENS /* the last pass is one that streams experts */
 };
 
@@ -141,6 +141,21 @@ static void test_device_falls_away(void **state)
     assert_true(sweep(two, FALLS_AWAY, step) >= 15);
     for (size_t i = 0; i < 2; i++)
         assert_true(sweep(streams[i], FALLS_AWAY, step) >= 15);
+}
+
+/* The scene's last pass sends experts through. */
+static void test_scene_streams(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    gpu_case c = streams[1];
+    c.profile = true;
+    gpu_rig_open(&r, &small, &c);
+    gpu_feed(&r, AT + 1);
+    assert_true(r.ex->n_cached_experts == 0);
+    gpu_feed(&r, N);
+    assert_true(r.ex->n_cached_experts > 0);
+    gpu_rig_close(&r);
 }
 
 /* The device itself goes on: what the pass before has made comes home. */
@@ -335,8 +350,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_not_there),      cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_device_falls_away),
-        cmocka_unit_test(test_call_refused),   cmocka_unit_test(test_engine_goes_on),
-        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_scene_streams),  cmocka_unit_test(test_call_refused),
+        cmocka_unit_test(test_engine_goes_on), cmocka_unit_test(test_turns),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum {
     BIG = 18 << 20, /* of several parts */
@@ -14,12 +15,14 @@ enum {
     N_SMALL = 200
 };
 
-/* A GPU with `room` bytes for twins of two kinds, big and small. */
+/* One GPU, or two that have halves, each with `room` bytes for twins of two kinds, big and small
+ * ones. */
 typedef struct rig {
     gpu_rig standin;
     fc_driver *driver;
-    fc_device *device;
-    fc_stream *stream;
+    fc_device *device[2];
+    fc_stream *stream[2];
+    int n_gpu;
     pn_twins *twins;
 } rig;
 
@@ -35,50 +38,84 @@ static void ok(pn_status st, const pn_err *err)
         fail_msg("%s", err->msg);
 }
 
-static void rig_open(rig *r, size_t room)
+static const pn_twin_shape whole[1][PN_TWIN_KINDS] = {
+    { { { { 0, BIG }, { 0, 0 } } }, { { { 0, SMALL / 2 }, { SMALL / 2, SMALL / 2 } } } },
+};
+static const pn_twin_shape halves[2][PN_TWIN_KINDS] = {
+    { { { { 0, BIG / 2 }, { 0, 0 } } }, { { { 0, SMALL / 4 }, { SMALL / 2, SMALL / 4 } } } },
+    { { { { BIG / 2, BIG / 2 }, { 0, 0 } } },
+      { { { SMALL / 4, SMALL / 4 }, { SMALL / 4 * 3, SMALL / 4 } } } },
+};
+
+/* c: of the stand-in alone. */
+static void rig_open_case(rig *r, int n_gpu, size_t room, const gpu_case *c)
 {
     static gpu_model none = { .n = 1 };
-    static const pn_twin_shape shapes[1][PN_TWIN_KINDS] = {
-        { { { { 0, BIG }, { 0, 0 } } }, { { { 0, SMALL / 2 }, { SMALL / 2, SMALL / 2 } } } }
-    };
     pn_err err = { 0 };
-    *r = (rig){ 0 };
-    const pn_exec_opts opts =
-        gpu_exec_opts(&r->standin, &none, &(gpu_case){ .n_device = 1, .mem = 32 << 20 });
+    *r = (rig){ .n_gpu = n_gpu };
+    const size_t rooms[2] = { room, room };
+    gpu_case with_memory = *c;
+    with_memory.n_device = n_gpu;
+    with_memory.mem = 32 << 20;
+    const pn_exec_opts opts = gpu_exec_opts(&r->standin, &none, &with_memory);
     ok(fc_driver_open(&r->driver, opts.device.driver, NULL, &err), &err);
-    ok(fc_device_open(&r->device, r->driver, 0, NULL, &err), &err);
-    ok(fc_stream_new(&r->stream, r->device, &err), &err);
+    for (int g = 0; g < n_gpu; g++) {
+        ok(fc_device_open(&r->device[g], r->driver, g, NULL, &err), &err);
+        ok(fc_stream_new(&r->stream[g], r->device[g], &err), &err);
+    }
     const pn_twins_opts twins = {
-        .device = &r->device,
-        .stream = &r->stream,
-        .n_gpu = 1,
-        .room = &room,
-        .shapes = shapes,
+        .device = r->device,
+        .stream = r->stream,
+        .n_gpu = n_gpu,
+        .room = rooms,
+        .shapes = n_gpu == 2 ? halves : whole,
         .turn = turn,
     };
     ok(pn_twins_new(&twins, &r->twins, &err), &err);
 }
 
+static void rig_open(rig *r, size_t room)
+{
+    rig_open_case(r, 1, room, &(gpu_case){ 0 });
+}
+
 static void rig_close(rig *r)
 {
     pn_twins_free(r->twins);
-    fc_stream_free(r->stream);
-    fc_device_close(r->device);
+    for (int g = 0; g < r->n_gpu; g++) {
+        fc_stream_free(r->stream[g]);
+        fc_device_close(r->device[g]);
+    }
     fc_driver_close(r->driver);
     gpu_rig_close(&r->standin);
 }
 
-/* A block that only the GPU knows: every byte is `byte`. */
-static pn_block *block_on_gpu(rig *r, int kind, uint8_t byte)
+static pn_block *new_block(int kind)
 {
-    const size_t bytes = kind ? SMALL : BIG;
     pn_block *b = NULL;
     pn_err err = { 0 };
-    ok(pn_block_new(NULL, bytes, &b, &err), &err);
+    ok(pn_block_new(NULL, kind ? SMALL : BIG, &b, &err), &err);
+    return b;
+}
+
+/* A pass that makes every byte of the block `byte`, which only the GPUs know then. */
+static pn_status write_block(rig *r, pn_block *b, int kind, uint8_t byte, pn_err *err)
+{
+    const pn_twin_shape(*const shapes)[PN_TWIN_KINDS] = r->n_gpu == 2 ? halves : whole;
     pn_twins_begin(r->twins);
-    ok(pn_twins_hold(r->twins, b, kind, true, &err), &err);
-    ok(fc_fill(r->stream, pn_twins_at(r->twins, b, 0), byte, bytes, &err), &err);
+    pn_status st = pn_twins_hold(r->twins, b, kind, true, err);
+    for (int g = 0; g < r->n_gpu && st == PN_OK; g++)
+        st = fc_fill(r->stream[g], pn_twins_at(r->twins, b, g), byte,
+                     pn_twin_shape_bytes(&shapes[g][kind]), err);
     pn_twins_end(r->twins);
+    return st;
+}
+
+static pn_block *block_on_gpu(rig *r, int kind, uint8_t byte)
+{
+    pn_block *const b = new_block(kind);
+    pn_err err = { 0 };
+    ok(write_block(r, b, kind, byte, &err), &err);
     return b;
 }
 
@@ -104,7 +141,7 @@ static void test_passes_go_on(void **state)
     for (int round = 0; round < 8 || !n_beside; round++) {
         assert_true(round < 1000);
         rig r;
-        rig_open(&r, BIG);
+        rig_open_case(&r, 1 + round % 2, BIG, &(gpu_case){ .seed = 1 + (unsigned)round });
         pn_block *const b = block_on_gpu(&r, 0, (uint8_t)(round + 1));
         pthread_t reader;
         assert_int_equal(pthread_create(&reader, NULL, read_block, pn_block_ref(b)), 0);
@@ -162,11 +199,152 @@ static void test_closed_beside_readers(void **state)
     }
 }
 
+/* --- room ahead of need ----------------------------------------------------------------------- */
+
+enum {
+    N_COLD = 24,
+    N_PASS = 16 /* after which what they do not use is cold */
+};
+
+static void passes(rig *r, int n)
+{
+    for (int i = 0; i < n; i++) {
+        pn_twins_begin(r->twins);
+        pn_twins_end(r->twins);
+    }
+}
+
+/* What was not used for some passes comes home beside them, whole; making room for others then
+ * costs no call of the driver. */
+static void test_room_ahead(void **state)
+{
+    (void)state;
+    for (int n_gpu = 1; n_gpu <= 2; n_gpu++) {
+        rig r;
+        pn_block *b[N_COLD], *more[N_COLD];
+        rig_open_case(&r, n_gpu, N_COLD * SMALL / (size_t)n_gpu, &(gpu_case){ .seed = 7 });
+        for (int i = 0; i < N_COLD; i++)
+            b[i] = block_on_gpu(&r, 1, (uint8_t)i);
+        for (int i = 0; i < N_COLD; i++)
+            for (int k = 0; b[i]->newest != PN_NEWEST_BOTH; k++) {
+                assert_true(k < 100000);
+                passes(&r, 1);
+                usleep(100);
+            }
+        const int64_t n_call = gpu_state().n_call;
+        pn_twins_begin(r.twins);
+        for (int i = 0; i < N_COLD; i++) {
+            pn_err err = { 0 };
+            more[i] = new_block(1);
+            ok(pn_twins_hold(r.twins, more[i], 1, true, &err), &err);
+        }
+        /* zeros into both ranges of each on each GPU */
+        assert_true(gpu_state().n_call == n_call + 2 * N_COLD * n_gpu);
+        pn_twins_end(r.twins);
+        for (int i = 0; i < N_COLD; i++) {
+            assert_int_equal(b[i]->newest, PN_NEWEST_HOST);
+            check_bytes(b[i], (uint8_t)i);
+            pn_block_unref(b[i]);
+            pn_block_unref(more[i]);
+        }
+        rig_close(&r);
+    }
+}
+
+/* What is on its way home to make room is changed by a pass, read, or dropped. */
+static void test_used_again(void **state)
+{
+    (void)state;
+    rig r;
+    pn_block *b[N_COLD];
+    uint8_t byte[N_COLD];
+    pn_err err = { 0 };
+    rig_open_case(&r, 2, N_COLD * SMALL / 2, &(gpu_case){ .seed = 3 });
+    for (int i = 0; i < N_COLD; i++)
+        b[i] = block_on_gpu(&r, 1, byte[i] = (uint8_t)i);
+    for (int round = 0; round < 4000; round++) {
+        const int i = round * 7 % N_COLD;
+        switch (round / N_COLD % 4) {
+        case 0:
+        case 1:
+            byte[i]++;
+            ok(write_block(&r, b[i], 1, byte[i], &err), &err);
+            break;
+        case 2:
+            ok(pn_block_read(b[i], &err), &err);
+            check_bytes(b[i], byte[i]);
+            break;
+        default:
+            pn_block_unref(b[i]);
+            b[i] = block_on_gpu(&r, 1, byte[i]);
+        }
+    }
+    for (int i = 0; i < N_COLD; i++) {
+        ok(pn_block_read(b[i], &err), &err);
+        check_bytes(b[i], byte[i]);
+        pn_block_unref(b[i]);
+    }
+    rig_close(&r);
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+/* Blocks are made, become cold and are read. Each has its bytes or is lost, and that is said. */
+static void failing_scene(rig *r)
+{
+    pn_block *b[N_COLD];
+    bool is_made[N_COLD];
+    for (int i = 0; i < N_COLD; i++) {
+        pn_err err = { 0 };
+        const int kind = i != N_COLD / 2;
+        b[i] = new_block(kind);
+        is_made[i] = write_block(r, b[i], kind, (uint8_t)i, &err) == PN_OK;
+        assert_true(is_made[i] || err.msg[0]);
+    }
+    passes(r, N_PASS);
+    for (int i = 0; i < N_COLD; i++) {
+        pn_err err = { 0 };
+        const pn_status st = pn_block_read(b[i], &err);
+        if (st == PN_OK && is_made[i])
+            check_bytes(b[i], (uint8_t)i);
+        assert_true(st == PN_OK || (pn_block_is_lost(b[i]) && err.msg[0]));
+    }
+    pn_twins_evacuate(r->twins);
+    for (int i = 0; i < N_COLD; i++)
+        pn_block_unref(b[i]);
+}
+
+/* Any call is refused, or a GPU falls away there, in the copies of both threads. */
+static void test_failures(void **state)
+{
+    (void)state;
+    rig r;
+    for (int n_gpu = 1; n_gpu <= 2; n_gpu++) {
+        rig_open_case(&r, n_gpu, BIG + 4 * SMALL, &(gpu_case){ 0 });
+        const int n_open = (int)gpu_state().n_call;
+        rig_close(&r);
+        for (int lose = 0; lose < 2; lose++) {
+            int n = 0;
+            for (int at = n_open + 1;; at += 5, n++) {
+                const gpu_case c = { .lose = lose ? at : 0, .refuse = lose ? 0 : at };
+                rig_open_case(&r, n_gpu, BIG + 4 * SMALL, &c);
+                failing_scene(&r);
+                rig_close(&r);
+                const fakecuda_state s = gpu_state();
+                if (!(lose ? s.lost : s.refused))
+                    break;
+            }
+            assert_true(n >= 10);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_passes_go_on),
-        cmocka_unit_test(test_closed_beside_readers),
+        cmocka_unit_test(test_passes_go_on), cmocka_unit_test(test_closed_beside_readers),
+        cmocka_unit_test(test_room_ahead),   cmocka_unit_test(test_used_again),
+        cmocka_unit_test(test_failures),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
