@@ -287,6 +287,34 @@ static void test_used_again(void **state)
     rig_close(&r);
 }
 
+/* A large block is dropped while parts of it come home. */
+static void test_dropped(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, BIG);
+    for (int round = 0; round < 60; round++) {
+        pn_block *const b = block_on_gpu(&r, 0, (uint8_t)round);
+        passes(&r, N_PASS);
+        usleep((useconds_t)(round % 20) * 100);
+        pn_block_unref(b);
+    }
+    rig_close(&r);
+}
+
+/* What is evacuated is at home at once. */
+static void test_evacuated(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, BIG);
+    pn_block *const b = block_on_gpu(&r, 0, 5);
+    pn_twins_evacuate(r.twins);
+    check_bytes(b, 5);
+    pn_block_unref(b);
+    rig_close(&r);
+}
+
 /* --- failures --------------------------------------------------------------------------------- */
 
 /* Blocks are made, become cold and are read. Each has its bytes or is lost, and that is said. */
@@ -344,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_passes_go_on), cmocka_unit_test(test_closed_beside_readers),
         cmocka_unit_test(test_room_ahead),   cmocka_unit_test(test_used_again),
+        cmocka_unit_test(test_dropped),      cmocka_unit_test(test_evacuated),
         cmocka_unit_test(test_failures),
     };
     cmocka_set_test_filter(getenv("ONLY"));
