@@ -222,14 +222,16 @@ static void test_stream_pieces(void **state)
     gpu_rig_close(&r);
 }
 
-/* A repacked expert waits to be copied. */
+/* A repacked expert waits to be copied. The thread that repacks has the lowest priority: it gets the
+ * processor, on a busy machine, too, while this one sleeps. */
 static void wait_for_expert(gpu_rig *r)
 {
     pn_qwen35moe_gpu_cache *const c = &gpu_of(r)->cache[0];
     for (int round = 0; pn_expert_stages_find(c->stages, PN_EXPERT_WRITTEN) < 0; round++) {
-        assert_true(round < 300);
-        read_all(r);
-        usleep(1000);
+        assert_true(round < 9000); /* 90 s and more */
+        if (round % 50 == 0)
+            read_all(r);
+        usleep(10000);
     }
 }
 
