@@ -85,7 +85,8 @@ def test_answer_is_the_servers(page, server):
     box = page.find(".thought details")
     assert not page.js("return arguments[0].open", box)
     page.click("summary", "Thought")
-    assert page.js("return arguments[0].querySelector('.text').textContent", box).strip() == said["reasoning_content"].strip()
+    # the toggle's event comes some time after the click
+    page.until(lambda: page.js("return arguments[0].querySelector('.text').textContent", box).strip() == said["reasoning_content"].strip())
     assert page.see("#context").text.endswith("k") and page.find("#model").text
 
 
@@ -380,6 +381,7 @@ def test_hostile_conversations_do_nothing(page, tmp_path):
     page.click("#chats .open")
     page.until(lambda: len(page.state()) == 2 * len(HOSTILE))
     page.js("for (const d of document.querySelectorAll('details')) d.open = true")
+    page.until(lambda: page.js("return [...document.querySelectorAll('.thought .text')].map((e) => e.textContent)") == HOSTILE)
     shown = page.state()
     assert_harmless(page)
     assert [m["text"] for m in shown[0::2]] == HOSTILE  # a user's text is shown as it was typed
