@@ -1,5 +1,5 @@
-/* Requests to one engine with the bundled model, each beside what it gives by itself. Whatever cannot
- * be done fails the test with the reason. */
+/* Requests to one engine with the bundled model, each beside what it gives by itself. Whatever
+ * cannot be done fails the test with the reason. */
 #ifndef PN_TESTS_SUPPORT_REQUEST_RUN_H
 #define PN_TESTS_SUPPORT_REQUEST_RUN_H
 

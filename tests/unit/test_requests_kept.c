@@ -1,5 +1,5 @@
-/* What requests find kept and leave behind: sessions, states on their way, and the memory that all of
- * them share. */
+/* What requests find kept and leave behind: sessions, states on their way, and the memory that all
+ * of them share. */
 
 #include "support/request_run.h"
 
