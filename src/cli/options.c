@@ -328,14 +328,18 @@ static pn_status read_size(const opt_row *row, const char *source, const char *v
     const char *const unit = end > value ? strchr(units, toupper((unsigned char)end[-1])) : NULL;
     const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
     int64_t n;
-    if (strncmp(row->arg, "auto|", 5) == 0 && strcmp(value, "auto") == 0) {
+    const bool has_auto = strncmp(row->arg, "auto|", 5) == 0;
+    if (has_auto && strcmp(value, "auto") == 0) {
         *out = -1;
         return PN_OK;
     }
     end -= unit != NULL;
     if (!read_int(value, end, &n) || n < 0 || n > (int64_t)row->hi >> shift ||
         !is_in(row, n << shift))
-        return wrong(source, value, "a number of bytes such as 512M or 4G", err);
+        return wrong(source, value,
+                     has_auto ? "auto or a number of bytes such as 512M or 4G"
+                              : "a number of bytes such as 512M or 4G",
+                     err);
     *out = n << shift;
     return PN_OK;
 }

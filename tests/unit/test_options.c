@@ -95,7 +95,7 @@ static void test_sizes(void **state)
     assert_int_equal(o.vram, -1); /* auto */
     assert_int_equal(must_parse(PN_CMD_SERVE, "--vram 8G").vram, (int64_t)8 << 30);
     assert_int_equal(must_parse(PN_CMD_SERVE, "--vram auto").vram, -1);
-    must_refuse(PN_CMD_RUN, "--vram most", "--vram: got \"most\"");
+    must_refuse(PN_CMD_RUN, "--vram most", "--vram: got \"most\"; auto or a number of bytes");
     must_refuse(PN_CMD_RUN, "--vram 0", "--vram: got \"0\""); /* it would not be none */
     must_refuse(PN_CMD_SERVE, "--max-body 0K", "--max-body: got \"0K\"");
     assert_int_equal(must_parse(PN_CMD_SERVE, "--cache-ram 0").cache_ram, 0);
