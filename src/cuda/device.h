@@ -6,8 +6,8 @@
  *
  * Device addresses are plain pointers that the host never follows. Streams run beside each other
  * and beside the host; nothing is ordered but by streams, events and the calls that say "waits".
- * Threads: the calls on one device come one at a time, from any thread; only fc_event_sync and
- * fc_stream_sync may be made beside others. */
+ * Threads: the calls on one device come one at a time, from any thread; only copies, and what is
+ * done with streams and events that there are, may be made beside others. */
 #ifndef PN_CUDA_DEVICE_H
 #define PN_CUDA_DEVICE_H
 

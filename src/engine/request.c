@@ -302,6 +302,7 @@ bool pn_request_begin(pn_request *r, bool may_wait)
     if (r->begun_s <= 0)
         r->begun_s = pn_now_s();
     r->phase = PN_READING;
+    r->is_coming = true;
     if (st != PN_OK) {
         pn_request_fail(r, &err);
         return true;

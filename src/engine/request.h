@@ -28,8 +28,9 @@ struct pn_request {
     pn_answer answer;
     atomic_bool is_cancelled, ends_thinking; /* set by any thread */
     int32_t next;                            /* token chosen, not fed yet */
-    double served; /* the scheduler's: prompt tokens read, by weight of priority */
-    int n_passed;  /* the scheduler's: requests that were put before it in the queue */
+    double served;  /* the scheduler's: prompt tokens read, by weight of priority */
+    int n_passed;   /* the scheduler's: requests that were put before it in the queue */
+    bool is_coming; /* the scheduler's: what it begins with may be on its way to the GPUs */
 
     /* Of the running pass. */
     int n_now;       /* tokens it feeds; 0: not in it */

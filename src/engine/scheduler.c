@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "models/exec.h"
 
 #include <math.h>
 
@@ -115,12 +116,26 @@ static void admit(pn_scheduler *s)
 
 /* --- a pass ----------------------------------------------------------------------------------- */
 
+/* Those whose state is on its way to the GPUs leave passes to others meanwhile; where there are
+ * none, the first of them waits for it in the pass. */
+static void await_states(pn_engine *e)
+{
+    pn_request *const first = e->scheduler.working;
+    bool is_any_here = false;
+    for (pn_request *r = first; r; r = r->next_in_list) {
+        r->is_coming = r->is_coming && !pn_exec_bring(e->exec, &r->session->seq);
+        is_any_here = is_any_here || !r->is_coming;
+    }
+    if (first && !is_any_here)
+        first->is_coming = false;
+}
+
 /* The reading request with room in this pass that was served least; the first of equals. */
 static pn_request *least_served(const pn_scheduler *s)
 {
     pn_request *least = NULL;
     for (pn_request *r = s->working; r; r = r->next_in_list)
-        if (r->phase == PN_READING && r->n_now < pn_request_n_left(r) &&
+        if (r->phase == PN_READING && !r->is_coming && r->n_now < pn_request_n_left(r) &&
             (!least || r->served < least->served))
             least = r;
     return least;
@@ -132,7 +147,7 @@ static int share_out(pn_scheduler *s, int *n_writer, int *n_room)
 {
     *n_writer = 0;
     for (pn_request *r = s->working; r; r = r->next_in_list) {
-        r->n_now = r->phase == PN_WRITING;
+        r->n_now = r->phase == PN_WRITING && !r->is_coming;
         *n_writer += r->n_now;
     }
     *n_room = pn_pace_tokens(&s->pace, *n_writer);
@@ -174,6 +189,7 @@ static void run_pass(pn_engine *e)
 {
     pn_scheduler *const s = &e->scheduler;
     int n_writer, n_room;
+    await_states(e);
     const int n_read = share_out(s, &n_writer, &n_room);
     pn_request *lacking = NULL;
     s->n_part = 0;

@@ -200,6 +200,11 @@ pn_status pn_exec_plan(const pn_model *model, const pn_exec_opts *opts, pn_place
     return model->ops->gpu_plan(&ex, &opts->device, plan, &has_driver, err);
 }
 
+bool pn_exec_bring(pn_exec *ex, pn_seq *seq)
+{
+    return !ex->gpu || ex->model->ops->gpu_bring(ex, seq);
+}
+
 /* --- profile ---------------------------------------------------------------------------------- */
 
 bool pn_exec_profile(const pn_exec *ex, int i, pn_stage_profile *out)

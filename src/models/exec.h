@@ -67,6 +67,11 @@ static inline void *pn_exec_scratch(const pn_exec *ex, int ith)
 pn_status pn_exec_plan(const pn_model *model, const pn_exec_opts *opts, pn_placement *plan,
                        pn_err *err);
 
+/* Has what the sequence needs for its next pass sent to the GPUs beside the passes of others, if it
+ * is not there. False: it is still on its way, and a pass would wait for it. Between passes, by
+ * the thread that makes them. */
+bool pn_exec_bring(pn_exec *ex, pn_seq *seq);
+
 /* One line to the log, if there is one; level as pn_log_fn's. */
 void pn_exec_log(const pn_exec *ex, int level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -35,6 +35,7 @@ typedef struct pn_arch_ops {
                           struct pn_placement *plan, bool *has_driver, pn_err *err);
     pn_status (*gpu_new)(pn_exec *exec, const pn_device_opts *opts, bool *has_driver, pn_err *err);
     void (*gpu_free)(pn_exec *exec);
+    bool (*gpu_bring)(pn_exec *exec, pn_seq *seq); /* pn_exec_bring */
 } pn_arch_ops;
 
 struct pn_model {

@@ -335,4 +335,5 @@ const pn_arch_ops pn_qwen35moe_ops = {
     .gpu_plan = pn_qwen35moe_gpu_plan,
     .gpu_new = pn_qwen35moe_gpu_new,
     .gpu_free = pn_qwen35moe_gpu_free,
+    .gpu_bring = pn_qwen35moe_gpu_bring,
 };

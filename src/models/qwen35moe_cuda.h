@@ -259,6 +259,8 @@ size_t pn_qwen35moe_index_bytes(const pn_qwen35moe *m, size_t n_batch);
  */
 int pn_qwen35moe_gpu_hold(pn_qwen35moe_gpu *q, const pn_part *parts, int n_part, pn_status *st,
                           pn_err *err);
+/* Has the blocks that the sequence's next pass reads sent; as pn_twins_bring. */
+bool pn_qwen35moe_gpu_bring(pn_exec *ex, pn_seq *seq);
 /* Uploads the tables of the pass's parts to the GPU p->g, and with has_x the embeddings; no part is
  * marked there as not finite. */
 void pn_gpu_index(pn_qwen35moe_gpu_pass *p, bool has_x);

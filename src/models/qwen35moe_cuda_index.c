@@ -55,10 +55,23 @@ static int n_page_of(const pn_part *part)
     return pn_seq_n_page(part->seq->pos + part->n_tok);
 }
 
+static bool bring(pn_twins *t, const pn_seq *seq)
+{
+    const size_t n_page = (size_t)pn_seq_n_page(seq->pos);
+    const bool has_state = pn_twins_bring(t, &seq->rec, seq->rec != NULL, 0);
+    return pn_twins_bring(t, seq->pages, n_page, page_kind(seq)) && has_state;
+}
+
+bool pn_qwen35moe_gpu_bring(pn_exec *ex, pn_seq *seq)
+{
+    return bring(((pn_qwen35moe_gpu *)ex->gpu)->gpus.twins, seq);
+}
+
 static pn_status hold_part(pn_twins *t, const pn_part *part, pn_err *err)
 {
     pn_seq *const seq = part->seq;
     const int first = seq->pos / PN_KV_CHUNK;
+    bring(t, seq); /* all at once; then each is waited for */
     PN_TRY(pn_twins_hold(t, seq->rec, 0, true, err));
     for (int i = 0; i < n_page_of(part); i++)
         PN_TRY(pn_twins_hold(t, seq->pages[i], page_kind(seq), i >= first, err));

@@ -105,6 +105,8 @@ static pn_status bring_home(pn_twins *t, const pn_twin *w, pn_err *err)
 
 static void free_memory(pn_twins *t, pn_twin *w)
 {
+    if (w->is_coming)
+        pn_twins_call_back(t, w);
     for (int g = 0; w->is_there && g < t->n_gpu; g++) {
         const size_t bytes = pn_twin_shape_bytes(&t->gpus[g].shapes[w->kind]);
         if (bytes)
@@ -134,12 +136,14 @@ static bool take_memory(pn_twins *t, pn_twin *w)
     return true;
 }
 
-/* Frees the twin that was used longest ago, but for those of this pass. */
-static pn_status evict_one(pn_twins *t, pn_err *err)
+/* Frees the twin that was used longest ago, but for those of this pass; may_wait: also one whose
+ * bytes are not at home. */
+static pn_status evict_one(pn_twins *t, bool may_wait, pn_err *err)
 {
     pn_twin *oldest = NULL;
     for (size_t i = 0; i < t->n_all; i++)
         if (t->all[i]->is_there && t->all[i]->used_at < t->pass &&
+            (may_wait || t->all[i]->block->newest == PN_NEWEST_BOTH) &&
             (!oldest || t->all[i]->used_at < oldest->used_at))
             oldest = t->all[i];
     if (!oldest)
@@ -178,12 +182,36 @@ static pn_status find(pn_twins *t, pn_block *block, int kind, pn_twin **out, pn_
     return PN_OK;
 }
 
-static pn_status make_room(pn_twins *t, pn_twin *w, pn_err *err)
+static pn_status make_room(pn_twins *t, pn_twin *w, bool may_wait, pn_err *err)
 {
     w->used_at = t->pass;
     while (!take_memory(t, w))
-        PN_TRY(evict_one(t, err));
+        PN_TRY(evict_one(t, may_wait, err));
     return PN_OK;
+}
+
+/* Gives a block whose data is current a twin with its bytes, or which has them on their way. */
+static pn_status make_twin(pn_twins *t, pn_twin *w, bool may_wait, pn_err *err)
+{
+    PN_TRY(make_room(t, w, may_wait, err));
+    const pn_status st = w->block->is_zero ? transfer(t, w, PN_TWIN_ZERO, 0, err)
+                         : t->has_sender   ? pn_twins_send(t, w, err)
+                                           : transfer(t, w, PN_TWIN_TO_GPU, 0, err);
+    if (st != PN_OK)
+        free_memory(t, w);
+    else if (!w->is_coming)
+        pn_twins_set_newest(w->block, PN_NEWEST_BOTH);
+    return st;
+}
+
+static pn_status receive(pn_twins *t, pn_twin *w, pn_err *err)
+{
+    const pn_status st = pn_twins_receive(t, w, err);
+    if (st != PN_OK)
+        free_memory(t, w);
+    else
+        pn_twins_set_newest(w->block, PN_NEWEST_BOTH);
+    return st;
 }
 
 pn_status pn_twins_hold(pn_twins *t, pn_block *block, int kind, bool writes, pn_err *err)
@@ -198,20 +226,41 @@ pn_status pn_twins_hold(pn_twins *t, pn_block *block, int kind, bool writes, pn_
     }
     PN_TRY(find(t, block, kind, &w, err));
     w->used_at = t->pass;
-    if (!w->is_there) {
-        PN_TRY(make_room(t, w, err));
-        const pn_status st = transfer(t, w, block->is_zero ? PN_TWIN_ZERO : PN_TWIN_TO_GPU, 0, err);
-        if (st != PN_OK) {
-            free_memory(t, w);
-            return st;
-        }
-        pn_twins_set_newest(block, PN_NEWEST_BOTH);
-    }
+    if (!w->is_there)
+        PN_TRY(make_twin(t, w, true, err));
+    if (w->is_coming)
+        PN_TRY(receive(t, w, err));
     if (writes) {
         pn_twins_void(t, w);
         pn_twins_set_newest(block, PN_NEWEST_TWIN);
     }
     return PN_OK;
+}
+
+/* Has the block's bytes sent if they are not there. Whether waiting would change nothing. */
+static bool bring(pn_twins *t, pn_block *block, int kind)
+{
+    pn_twin *w = NULL;
+    const bool is_ours = !block->home || block->home == &t->home;
+    if (block->is_zero || pn_block_is_lost(block) || !is_ours ||
+        find(t, block, kind, &w, NULL) != PN_OK)
+        return true;
+    w->used_at = t->pass;
+    if (!w->is_there && make_twin(t, w, false, NULL) != PN_OK)
+        return true;
+    return !w->is_coming || pn_twins_is_gone(t, w);
+}
+
+bool pn_twins_bring(pn_twins *t, pn_block *const *blocks, size_t n, int kind)
+{
+    bool is_there = true;
+    if (!t->has_sender)
+        return true;
+    pn_twins_enter(t);
+    for (size_t i = 0; i < n; i++)
+        is_there = bring(t, blocks[i], kind) && is_there;
+    pn_twins_leave(t);
+    return is_there;
 }
 
 void *pn_twins_at(const pn_twins *t, const pn_block *block, int g)
@@ -258,7 +307,7 @@ static pn_status copy_locked(pn_twins *t, pn_block *to, pn_block *from, pn_err *
     t->pass++;
     w_from->used_at = t->pass;
     PN_TRY(find(t, to, w_from->kind, &w_to, err));
-    PN_TRY(make_room(t, w_to, err));
+    PN_TRY(make_room(t, w_to, true, err));
     const pn_status st = copy_ranges(t, w_to, w_from, err);
     if (st == PN_OK)
         pn_twins_set_newest(to, PN_NEWEST_TWIN);
@@ -271,8 +320,8 @@ static pn_status copy(pn_home *home, pn_block *to, pn_block *from, pn_err *err)
 {
     pn_twins *const t = (pn_twins *)home;
     pn_twins_enter(t);
-    const pn_twin *const w = from->twin;
-    const pn_status st = w->is_there
+    const bool is_current = from->newest == PN_NEWEST_BOTH || from->newest == PN_NEWEST_TWIN;
+    const pn_status st = is_current
                              ? copy_locked(t, to, from, err)
                              : pn_fail(err, PN_ERR_LIMIT, "the state is not on the GPU any more");
     pn_twins_leave(t);
@@ -288,6 +337,8 @@ static void unref(pn_twins *t)
     pthread_cond_destroy(&t->is_free);
     pthread_cond_destroy(&t->has_landed);
     pthread_cond_destroy(&t->is_wanted);
+    pthread_cond_destroy(&t->is_asked);
+    pthread_cond_destroy(&t->has_gone);
     pn_free(t->all);
     pn_free(t);
 }
@@ -346,7 +397,12 @@ static pn_status fill(pn_twins *t, const size_t *room, pn_err *err)
         u->base = base;
         PN_TRY(pn_vram_map_init(&u->map, room[g], err));
     }
-    return pn_twins_home_init(t, err);
+    PN_TRY(t->turn(t->turn_ctx, 0, err));
+    PN_TRY(fc_pinned_alloc(t->gpus[0].device, PN_TWIN_PARTS * t->part_bytes, "states on their way",
+                           &t->pinned, err));
+    uint8_t *const stages = t->pinned;
+    PN_TRY(pn_twins_home_init(t, stages, err));
+    return pn_twins_send_init(t, stages + PN_TWIN_FLIGHTS * t->part_bytes, err);
 }
 
 pn_status pn_twins_new(const pn_twins_opts *opts, pn_twins **twins, pn_err *err)
@@ -360,10 +416,13 @@ pn_status pn_twins_new(const pn_twins_opts *opts, pn_twins **twins, pn_err *err)
     t->turn = opts->turn;
     t->turn_ctx = opts->ctx;
     t->takes_turns = opts->takes_turns;
+    t->part_bytes = opts->part_bytes;
     pthread_mutex_init(&t->mutex, NULL);
     pthread_cond_init(&t->is_free, NULL);
     pthread_cond_init(&t->has_landed, NULL);
     pthread_cond_init(&t->is_wanted, NULL);
+    pthread_cond_init(&t->is_asked, NULL);
+    pthread_cond_init(&t->has_gone, NULL);
     for (int g = 0; g < opts->n_gpu; g++) {
         memcpy(t->shapes[g], opts->shapes[g], sizeof t->shapes[g]);
         t->gpus[g] = (pn_twin_gpu){ .device = opts->device[g],
@@ -379,14 +438,34 @@ pn_status pn_twins_new(const pn_twins_opts *opts, pn_twins **twins, pn_err *err)
     return PN_OK;
 }
 
+/* Without the lock, which one may want. */
+static void stop_threads(pn_twins *t)
+{
+    pthread_mutex_lock(&t->mutex);
+    t->is_ending = true;
+    pthread_cond_signal(&t->is_wanted);
+    pthread_cond_signal(&t->is_asked);
+    pthread_mutex_unlock(&t->mutex);
+    if (t->has_maker)
+        pthread_join(t->maker, NULL);
+    if (t->has_sender)
+        pthread_join(t->sender, NULL);
+    t->has_maker = t->has_sender = false;
+}
+
 void pn_twins_free(pn_twins *t)
 {
     if (!t)
         return;
-    pn_twins_home_stop(t);
+    stop_threads(t);
     pn_twins_enter(t);
     pn_twins_evacuate(t);
     pn_twins_home_clear(t);
+    pn_twins_send_clear(t);
+    if (t->pinned) {
+        t->turn(t->turn_ctx, 0, NULL);
+        fc_pinned_free(t->gpus[0].device, t->pinned);
+    }
     for (int g = 0; g < t->n_gpu; g++) {
         t->turn(t->turn_ctx, g, NULL);
         fc_free(t->gpus[g].device, t->gpus[g].base);

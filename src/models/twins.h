@@ -6,9 +6,9 @@
  *
  * Threads: one thread makes passes (pn_twins_begin to pn_twins_end); any other may read blocks or
  * drop them meanwhile, and waits until the pass has ended. What it reads comes home by parts, on
- * streams of their own, which are queued between passes and waited for beside them. Where memory
- * runs short, a thread brings home in the same way what was used longest ago, before a pass must
- * wait for it. */
+ * streams of their own, which are queued between passes and waited for beside them; in the same way
+ * what a sequence will need goes to the GPUs before its pass (pn_twins_bring). Where memory runs
+ * short, a thread brings home what was used longest ago, before a pass must wait for it. */
 #ifndef PN_MODELS_TWINS_H
 #define PN_MODELS_TWINS_H
 
@@ -19,7 +19,12 @@
 
 enum {
     PN_TWIN_RANGES = 2,
-    PN_TWIN_KINDS = 4 /* of blocks: the recurrent block, pages of each KV type */
+    PN_TWIN_KINDS = 4, /* of blocks: the recurrent block, pages of each KV type */
+    /* Parts on their way home at a time, for who saves and for who makes room; to the GPUs, where
+     * two threads fill one each meanwhile. */
+    PN_TWIN_FLIGHTS = 2,
+    PN_TWIN_STAGES = 4,
+    PN_TWIN_PARTS = PN_TWIN_FLIGHTS + PN_TWIN_STAGES
 };
 
 typedef struct pn_twin_range {
@@ -53,6 +58,8 @@ typedef struct pn_twins_opts {
     fc_stream *const *stream;
     int n_gpu;
     const size_t *room; /* [n_gpu] bytes of device memory for all twins, allocated here */
+    size_t part_bytes;  /* that are copied at once, of which there are PN_TWIN_PARTS in pinned
+                           memory */
     const pn_twin_shape (*shapes)[PN_TWIN_KINDS]; /* [n_gpu] */
     /* Called before something is queued on g, and with -1 when that is over for now. */
     pn_status (*turn)(void *ctx, int g, pn_err *err);
@@ -74,10 +81,15 @@ void pn_twins_evacuate(pn_twins *t);
 void pn_twins_begin(pn_twins *t);
 void pn_twins_end(pn_twins *t);
 
+/* Has blocks [n], of one kind, sent to the GPUs beside passes, as far as there is room for them, or
+ * could be at once. True when a pass that holds them would find all that was sent queued, so that
+ * waiting longer saves it nothing. Between passes, or in one. */
+bool pn_twins_bring(pn_twins *t, pn_block *const *blocks, size_t n, int kind);
+
 /* Gives the block a current twin for the pass, making room by freeing what was used longest ago,
- * once it is at home; copies are queued on the streams. writes: the pass changes it; the caller
- * holds it alone. Errors: PN_ERR_LIMIT (all that is there is held by this pass), the device's,
- * PN_ERR_NOMEM. */
+ * once it is at home; what the streams are given from now on finds it. writes: the pass changes it;
+ * the caller holds it alone. Errors: PN_ERR_LIMIT (all that is there is held by this pass), the
+ * device's, PN_ERR_NOMEM. */
 pn_status pn_twins_hold(pn_twins *t, pn_block *block, int kind, bool writes, pn_err *err);
 /* Its device address on GPU g, while it is held; NULL where the GPU has none of it. */
 void *pn_twins_at(const pn_twins *t, const pn_block *block, int g);

@@ -20,7 +20,7 @@ static pn_flight *board(pn_twins *t, pn_twin *w)
 {
     pn_flight *f = NULL;
     pthread_mutex_lock(&t->mutex);
-    for (int i = 0; i < PN_FLIGHTS && !w->is_away; i++)
+    for (int i = 0; i < PN_TWIN_FLIGHTS && !w->is_away; i++)
         f = t->flights[i].twin ? f : &t->flights[i];
     if (f) {
         w->is_away = true;
@@ -28,7 +28,7 @@ static pn_flight *board(pn_twins *t, pn_twin *w)
         f->n_written = w->n_written;
         f->from = w->n_home;
         const size_t left = w->block->bytes - f->from;
-        f->to = f->from + (left < PN_FLIGHT_BYTES ? left : PN_FLIGHT_BYTES);
+        f->to = f->from + (left < t->part_bytes ? left : t->part_bytes);
     }
     pthread_mutex_unlock(&t->mutex);
     return f;
@@ -111,7 +111,7 @@ static void await_landing(pn_twins *t)
 {
     bool is_any_away = false;
     pthread_mutex_lock(&t->mutex);
-    for (int i = 0; i < PN_FLIGHTS; i++)
+    for (int i = 0; i < PN_TWIN_FLIGHTS; i++)
         is_any_away = is_any_away || t->flights[i].twin;
     if (is_any_away)
         pthread_cond_wait(&t->has_landed, &t->mutex);
@@ -258,22 +258,19 @@ static pn_status init_gpu(pn_twins *t, int g, pn_err *err)
         u->beside = u->stream;
     else
         PN_TRY(fc_stream_new(&u->beside, u->device, err));
-    for (int i = 0; i < PN_FLIGHTS; i++) {
+    for (int i = 0; i < PN_TWIN_FLIGHTS; i++) {
         PN_TRY(fc_event_new(&t->flights[i].is_made[g], u->device, false, err));
         PN_TRY(fc_event_new(&t->flights[i].is_out[g], u->device, false, err));
     }
     return PN_OK;
 }
 
-pn_status pn_twins_home_init(pn_twins *t, pn_err *err)
+pn_status pn_twins_home_init(pn_twins *t, uint8_t *stages, pn_err *err)
 {
     for (int g = 0; g < t->n_gpu; g++)
         PN_TRY(init_gpu(t, g, err));
-    PN_TRY(t->turn(t->turn_ctx, 0, err));
-    PN_TRY(fc_pinned_alloc(t->gpus[0].device, PN_FLIGHTS * PN_FLIGHT_BYTES,
-                           "states on their way home", &t->pinned, err));
-    for (int i = 0; i < PN_FLIGHTS; i++)
-        t->flights[i].stage = (uint8_t *)t->pinned + i * PN_FLIGHT_BYTES;
+    for (int i = 0; i < PN_TWIN_FLIGHTS; i++)
+        t->flights[i].stage = stages + (size_t)i * t->part_bytes;
     if (t->takes_turns)
         return PN_OK;
     if (pthread_create(&t->maker, NULL, run, t) != 0)
@@ -282,33 +279,17 @@ pn_status pn_twins_home_init(pn_twins *t, pn_err *err)
     return PN_OK;
 }
 
-void pn_twins_home_stop(pn_twins *t)
-{
-    if (!t->has_maker)
-        return;
-    pthread_mutex_lock(&t->mutex);
-    t->is_ending = true;
-    pthread_cond_signal(&t->is_wanted);
-    pthread_mutex_unlock(&t->mutex);
-    pthread_join(t->maker, NULL);
-    t->has_maker = false;
-}
-
 void pn_twins_home_clear(pn_twins *t)
 {
     for (int g = 0; g < t->n_gpu; g++) {
         pn_twin_gpu *const u = &t->gpus[g];
         t->turn(t->turn_ctx, g, NULL);
-        for (int i = 0; i < PN_FLIGHTS; i++) {
+        for (int i = 0; i < PN_TWIN_FLIGHTS; i++) {
             fc_event_free(t->flights[i].is_made[g]);
             fc_event_free(t->flights[i].is_out[g]);
         }
         if (!t->takes_turns)
             fc_stream_free(u->beside);
         u->beside = NULL;
-    }
-    if (t->pinned) {
-        t->turn(t->turn_ctx, 0, NULL);
-        fc_pinned_free(t->gpus[0].device, t->pinned);
     }
 }

@@ -103,6 +103,7 @@ struct fake_op {
 };
 struct fake_stream {
     int device;
+    int number; /* from 1 on, as made */
     std::deque<fake_op> queue;
     bool recording = false, recording_broken = false;
     std::vector<fake_op> recorded;

@@ -6,6 +6,7 @@
 #include <random>
 
 static std::vector<fake_stream *> streams;
+static int n_made;
 static std::mt19937 rng;
 
 fake_stream *fake_of(CUstream s)
@@ -18,11 +19,13 @@ fake_stream *fake_of(CUstream s)
 void fake_streams_begin(void)
 {
     streams.clear();
+    n_made = 0;
     rng.seed(fake_setup.seed);
 }
 
 void fake_stream_add(fake_stream *s)
 {
+    s->number = ++n_made;
     streams.push_back(s);
 }
 
@@ -39,17 +42,24 @@ void fake_push(fake_stream *s, fake_op op)
         s->queue.push_back(std::move(op));
 }
 
+static bool is_late(const fake_stream *s)
+{
+    const int n = fake_setup.starved;
+    return n > 0 ? s->number == n : n < 0 && s->number != -n;
+}
+
 /* Runs the next operation of a stream that may go on; false when there is none. */
 static bool run_one(void)
 {
-    std::vector<fake_stream *> able;
+    std::vector<fake_stream *> able, late;
     for (fake_stream *s : streams)
         if (!s->queue.empty() &&
             (!s->queue.front().ready || s->queue.front().ready() || fake_is_lost(s->device)))
-            able.push_back(s);
-    if (able.empty())
+            (is_late(s) ? late : able).push_back(s);
+    std::vector<fake_stream *> &some = able.empty() ? late : able;
+    if (some.empty())
         return false;
-    fake_stream *const s = able[rng() % able.size()];
+    fake_stream *const s = some[rng() % some.size()];
     const fake_op op = std::move(s->queue.front());
     s->queue.pop_front();
     fake_trace("device %d, stream %p: %s", s->device, (void *)s, op.name);

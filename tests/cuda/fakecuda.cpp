@@ -60,6 +60,7 @@ void fakecuda_defaults(fakecuda_setup *s)
     s->sm = (int)env("FAKECUDA_SM", 37);
     s->mem = (size_t)env("FAKECUDA_MEM", 256 << 20);
     s->seed = (unsigned)env("FAKECUDA_SEED", 1);
+    s->starved = (int)env("FAKECUDA_STARVED", 0);
     s->peer = env("FAKECUDA_PEER", 1);
     s->graph = env("FAKECUDA_GRAPH", 1);
     s->trace = env("FAKECUDA_TRACE", 0);

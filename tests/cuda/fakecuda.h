@@ -4,7 +4,7 @@
  * - every device has memory of its own, which nobody can touch while it does not work: a kernel
  *   that reaches another device's memory, or a host that follows a device address, faults;
  * - streams run only when something waits, in a random order that events allow, so that a missing
- *   wait gives wrong bytes; kernels run with shuffled lanes;
+ *   wait gives wrong bytes; one can be made to run last, or first; kernels run with shuffled lanes;
  * - pageable host memory is read at the call, pinned memory when the copy runs; what a copy to the
  *   host writes is there after a wait, not before;
  * - allocations are full of NaN, and writes behind them end the program;
@@ -12,8 +12,8 @@
  * - one allocation, or one call, can be made to fail, or the device to fall away there.
  *
  * A program that only loads it sets it up by its environment: FAKECUDA_DEVICES, _SM, _MEM (bytes a
- * device), _SEED, _PEER, _GRAPH, _OOM, _LOSE, _REFUSE, _INIT, _TRACE=1 (every operation to stderr),
- * _SHARED. A test calls what is below.
+ * device), _SEED, _STARVED, _PEER, _GRAPH, _OOM, _LOSE, _REFUSE, _INIT, _TRACE=1 (every operation
+ * to stderr), _SHARED. A test calls what is below.
  *
  * FAKECUDA_SHARED names a folder: processes that have the same one are on the same devices, so that
  * the memory that one holds is missing to the others; while there is a file `oom` in it every
@@ -48,6 +48,8 @@ typedef struct fakecuda_setup {
     int sm;        /* 37 or 90: of all devices */
     size_t mem;    /* bytes a device; 256 MB */
     unsigned seed; /* of the streams' order and the lanes' */
+    int starved;   /* this stream, counted from 1 in the order of making, runs only where no other
+                      can; -n: others run only where the n-th cannot; 0: none */
     bool peer;     /* devices reach each other */
     bool graph;    /* streams can be recorded */
     bool trace;

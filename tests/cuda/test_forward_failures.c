@@ -3,7 +3,6 @@
 #include "models/qwen35moe_cuda.h"
 
 #include "pantheon/engine.h"
-#include "sampling/sampler.h"
 #include "support/check.h"
 #include "support/gpu_run.h"
 #include "support/tmpdir.h"
@@ -214,27 +213,13 @@ static void test_wrong_options(void **state)
 
 /* --- the engine ------------------------------------------------------------------------------- */
 
-typedef struct answer {
-    int32_t ids[4];
-    int n;
-} answer;
-
-static bool on_token(void *ctx, const pn_token *token)
-{
-    answer *const a = ctx;
-    a->ids[a->n++] = token->id;
-    return true;
-}
-
 /* Four tokens after a prompt, on a session of their own. */
-static pn_status ask(pn_engine *e, const int32_t *ids, size_t n, answer *a)
+static pn_status ask(pn_engine *e, const int32_t *ids, size_t n, gpu_answer *a)
 {
     pn_session *s = NULL;
     pn_gen_result result;
-    pn_gen_opts gen = { .n_predict = 4, .ignore_eos = true, .on_token = on_token, .ctx = a };
+    const pn_gen_opts gen = gpu_gen_opts(4, a);
     const pn_state_opts state = { .n_ctx = 64 };
-    pn_sampler_set_greedy(&gen.sampler);
-    a->n = 0;
     assert_int_equal(pn_session_new(e, &state, &s, NULL), PN_OK);
     const pn_status st = pn_stream(s, ids, n, &gen, &result, NULL);
     pn_session_free(s);
@@ -250,7 +235,7 @@ static void test_engine_goes_on(void **state)
     static const int32_t ids[] = { 10, 20, 30, 40, 50, 60, 70 };
     gpu_model tiny;
     gpu_rig r;
-    answer want[2], got;
+    gpu_answer want[2], got;
     int64_t begin = 0, end = 0;
     gpu_model_open(&tiny, pn_test_tiny("Q4_K_M"), 8);
     for (int lose = 0; lose < 3; lose++) {

@@ -1,5 +1,6 @@
 /* Sequences on GPUs: snapshots, forks, saved states and batches, between GPU and CPU and under
  * short memory; passes that are stopped or not finite. By bits against the CPU. */
+#include "engine/cache.h"
 #include "models/qwen35moe_cuda.h"
 
 #include "support/check.h"
@@ -394,6 +395,70 @@ static void test_one_token(void **state)
     gpu_rig_close(&r);
 }
 
+/* Greedy, of a prompt of n ids from `from` on. */
+static pn_request *submit(pn_engine *e, const gpu_model *m, int from, size_t n, int n_predict,
+                          gpu_answer *a)
+{
+    pn_request *r = NULL;
+    pn_err err = { 0 };
+    const pn_request_opts opts = {
+        .ids = m->ids + from,
+        .n_id = n,
+        .state = { .n_ctx = 64 },
+        .gen = gpu_gen_opts(n_predict, a),
+    };
+    if (pn_engine_submit(e, &opts, &r, &err) != PN_OK)
+        fail_msg("%s", err.msg);
+    return r;
+}
+
+/* Two requests, of which the second comes when the first is writing. Returns how many tokens of the
+ * second one's prompt were kept. */
+static int ask_two(pn_engine *e, const gpu_model *m, gpu_answer a[2])
+{
+    enum {
+        N_KEPT = PN_CACHE_MIN_GAP + 2 /* a prompt that is long enough for a state to be kept */
+    };
+    pn_request *const first = submit(e, m, 1, 2, 6, &a[0]);
+    for (int i = 0; i < 2; i++)
+        assert_true(pn_engine_step(e));
+    pn_request *const second = submit(e, m, 0, N_KEPT, 2, &a[1]);
+    while (pn_engine_step(e))
+        ;
+    pn_gen_result result;
+    assert_int_equal(pn_request_result(first, &result, NULL), PN_OK);
+    assert_int_equal(pn_request_result(second, &result, NULL), PN_OK);
+    pn_request_free(first);
+    pn_request_free(second);
+    return result.n_cached;
+}
+
+/* A request begins with a state that is not on the GPUs any more while another one writes: it is
+ * sent there beside, and answers are the same. */
+static void test_request_comes(void **state)
+{
+    (void)state;
+    gpu_model tiny;
+    gpu_model_open(&tiny, pn_test_tiny("Q4_K_M"), 64);
+    gpu_rig r;
+    gpu_answer want[2], got[2];
+    pn_engine *e = NULL;
+    pn_err err = { 0 };
+    const pn_engine_opts opts = { .exec = gpu_exec_opts(&r, &tiny, &two_gpus),
+                                  .cache_ram_bytes = 64 << 20 };
+    if (pn_engine_new(tiny.model, &opts, &e, &err) != PN_OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(ask_two(e, &tiny, want), 0);
+    pn_qwen35moe_gpu *const q = pn_engine_exec(e)->gpu;
+    pn_twins_evacuate(q->gpus.twins);
+    assert_int_equal(pn_twins_count(q->gpus.twins), 0);
+    assert_true(ask_two(e, &tiny, got) > 0);
+    assert_memory_equal(got, want, sizeof got);
+    pn_engine_free(e);
+    gpu_rig_close(&r);
+    gpu_model_close(&tiny);
+}
+
 /* The profile has rows for the CPU and each GPU, with what was launched and read there. */
 static void test_profile(void **state)
 {
@@ -427,7 +492,7 @@ int main(void)
         cmocka_unit_test(test_stopped),         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_eviction),        cmocka_unit_test(test_recorded),
         cmocka_unit_test(test_recorded_types),  cmocka_unit_test(test_one_token),
-        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_request_comes),   cmocka_unit_test(test_profile),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);

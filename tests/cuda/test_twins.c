@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 enum {
-    BIG = 18 << 20, /* of several parts */
+    PART = 256 << 10,
+    BIG = 4 * PART + PART / 2,
     SMALL = 4096,
     N_SMALL = 200
 };
@@ -56,7 +57,7 @@ static void rig_open_case(rig *r, int n_gpu, size_t room, const gpu_case *c)
     const size_t rooms[2] = { room, room };
     gpu_case with_memory = *c;
     with_memory.n_device = n_gpu;
-    with_memory.mem = 32 << 20;
+    with_memory.mem = 4 << 20;
     const pn_exec_opts opts = gpu_exec_opts(&r->standin, &none, &with_memory);
     ok(fc_driver_open(&r->driver, opts.device.driver, NULL, &err), &err);
     for (int g = 0; g < n_gpu; g++) {
@@ -68,6 +69,7 @@ static void rig_open_case(rig *r, int n_gpu, size_t room, const gpu_case *c)
         .stream = r->stream,
         .n_gpu = n_gpu,
         .room = rooms,
+        .part_bytes = PART,
         .shapes = n_gpu == 2 ? halves : whole,
         .turn = turn,
     };
@@ -124,6 +126,14 @@ static void check_bytes(const pn_block *b, uint8_t byte)
     for (size_t i = 0; i < b->bytes; i++)
         if (b->data[i] != byte)
             fail_msg("byte %zu is %02x, not %02x", i, b->data[i], byte);
+}
+
+static void passes(rig *r, int n)
+{
+    for (int i = 0; i < n; i++) {
+        pn_twins_begin(r->twins);
+        pn_twins_end(r->twins);
+    }
 }
 
 static void *read_block(void *ctx)
@@ -199,20 +209,176 @@ static void test_closed_beside_readers(void **state)
     }
 }
 
+/* --- to the GPUs ------------------------------------------------------------------------------ */
+
+/* Bytes that differ from part to part. */
+static uint8_t byte_at(size_t i, unsigned seed)
+{
+    return (uint8_t)(i + (i >> 12) * 31 + seed);
+}
+
+static pn_block *block_on_host(int kind, unsigned seed)
+{
+    pn_block *const b = new_block(kind);
+    pn_err err = { 0 };
+    ok(pn_block_write(b, &err), &err);
+    for (size_t i = 0; i < b->bytes; i++)
+        b->data[i] = byte_at(i, seed);
+    return b;
+}
+
+static bool bring(rig *r, pn_block *b, int kind)
+{
+    return pn_twins_bring(r->twins, &b, 1, kind);
+}
+
+/* A pass holds the block; what its stream is given finds the bytes of block_on_host there. */
+static void check_on_gpu(rig *r, pn_block *b, int kind, unsigned seed)
+{
+    const pn_twin_shape(*const shapes)[PN_TWIN_KINDS] = r->n_gpu == 2 ? halves : whole;
+    pn_err err = { 0 };
+    pn_twins_begin(r->twins);
+    ok(pn_twins_hold(r->twins, b, kind, false, &err), &err);
+    for (int g = 0; g < r->n_gpu; g++) {
+        const pn_twin_shape *const shape = &shapes[g][kind];
+        uint8_t *const got = malloc(pn_twin_shape_bytes(shape));
+        assert_non_null(got);
+        ok(fc_copy_out(r->stream[g], got, pn_twins_at(r->twins, b, g), pn_twin_shape_bytes(shape),
+                       &err),
+           &err);
+        ok(fc_stream_sync(r->stream[g], &err), &err);
+        for (int k = 0; k < PN_TWIN_RANGES; k++)
+            for (size_t i = 0; i < shape->ranges[k].bytes; i++)
+                if (got[pn_twin_range_at(shape, k) + i] != byte_at(shape->ranges[k].off + i, seed))
+                    fail_msg("GPU %d: byte %zu of range %d is wrong", g, i, k);
+        free(got);
+    }
+    pn_twins_end(r->twins);
+}
+
+/* Streams of a rig with one GPU, in the order of making. */
+enum {
+    OF_PASSES = 1,
+    BESIDE,
+    INWARD
+};
+
+/* A block is sent while passes go on, of which the first that needs it waits on the device; or the
+ * pass sends it itself. Every stream may be the last to run, or the first. */
+static void test_sent(void **state)
+{
+    (void)state;
+    int n_beside = 0;
+    for (int round = 0; round < 14 || !n_beside; round++) {
+        assert_true(round < 1000);
+        rig r;
+        const gpu_case c = { .seed = 1 + (unsigned)round, .starved = round % 7 - 3 };
+        rig_open_case(&r, 1 + round / 7 % 2, BIG + SMALL, &c);
+        pn_block *const b = block_on_host(0, c.seed), *const other = new_block(1);
+        pn_err err = { 0 };
+        while (round % 4 < 3 && !bring(&r, b, 0)) {
+            ok(write_block(&r, other, 1, 1, &err), &err);
+            n_beside++;
+            usleep(100); /* the other thread wants the driver, too */
+        }
+        check_on_gpu(&r, b, 0, c.seed);
+        assert_int_equal(b->newest, PN_NEWEST_BOTH);
+        assert_true(bring(&r, b, 0));
+        pn_block_unref(b);
+        pn_block_unref(other);
+        rig_close(&r);
+    }
+}
+
+/* What is sent goes into memory that a copy within the GPU may still be read from. */
+static void test_sent_into_freed(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 6; seed++) {
+        rig r;
+        const gpu_case c = { .seed = seed, .starved = seed % 2 ? OF_PASSES : -INWARD };
+        rig_open_case(&r, 1, 2 * BIG, &c);
+        pn_err err = { 0 };
+        pn_block *const old = block_on_gpu(&r, 0, 7), *copy = pn_block_ref(old);
+        ok(pn_block_own(&copy, &err), &err);
+        assert_int_equal(copy->newest, PN_NEWEST_TWIN);
+        pn_block_unref(old);
+        pn_block *const b = block_on_host(0, seed);
+        while (!bring(&r, b, 0))
+            usleep(100);
+        ok(pn_block_read(copy, &err), &err);
+        check_bytes(copy, 7);
+        check_on_gpu(&r, b, 0, seed);
+        pn_block_unref(copy);
+        pn_block_unref(b);
+        rig_close(&r);
+    }
+}
+
+/* A block on its way to the GPU is dropped, changed on the host, evicted or evacuated; the memory
+ * that it was to have is another's then. */
+static void test_called_back(void **state)
+{
+    (void)state;
+    rig r;
+    pn_err err = { 0 };
+    rig_open_case(&r, 2, BIG / 2, &(gpu_case){ .seed = 5 });
+    for (unsigned round = 0; round < 24; round++) {
+        pn_block *const b = block_on_host(0, round);
+        bring(&r, b, 0);
+        usleep(round % 6 * 500);
+        switch (round % 4) {
+        case 0:
+            break;
+        case 1:
+            ok(pn_block_write(b, &err), &err);
+            b->data[BIG / 3] = byte_at(BIG / 3, round);
+            break;
+        case 2:
+            pn_twins_evacuate(r.twins);
+            break;
+        default:
+            passes(&r, 1);
+        }
+        if (round % 4)
+            check_on_gpu(&r, b, 0, round);
+        if (round % 3)
+            bring(&r, b, 0);
+        pn_block *const next = block_on_gpu(&r, 0, (uint8_t)round);
+        ok(pn_block_read(next, &err), &err);
+        check_bytes(next, (uint8_t)round);
+        pn_block_unref(b);
+        pn_block_unref(next);
+    }
+    rig_close(&r);
+}
+
+/* Many blocks are dropped before their turn to be sent has come. */
+static void test_many_called_back(void **state)
+{
+    (void)state;
+    rig r;
+    pn_block *b[N_SMALL];
+    rig_open_case(&r, 2, N_SMALL * SMALL / 2, &(gpu_case){ .seed = 9 });
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < N_SMALL; i++)
+            b[i] = block_on_host(1, (unsigned)i);
+        pn_twins_bring(r.twins, b, N_SMALL, 1);
+        for (int i = N_SMALL - 1; i >= 0; i--) {
+            if (i % 8 == 0)
+                check_on_gpu(&r, b[i], 1, (unsigned)i);
+            pn_block_unref(b[i]);
+        }
+    }
+    rig_close(&r);
+}
+
 /* --- room ahead of need ----------------------------------------------------------------------- */
 
 enum {
     N_COLD = 24,
     N_PASS = 16 /* after which what they do not use is cold */
 };
-
-static void passes(rig *r, int n)
-{
-    for (int i = 0; i < n; i++) {
-        pn_twins_begin(r->twins);
-        pn_twins_end(r->twins);
-    }
-}
 
 /* What was not used for some passes comes home beside them, whole; making room for others then
  * costs no call of the driver. */
@@ -302,6 +468,27 @@ static void test_dropped(void **state)
     rig_close(&r);
 }
 
+/* A large block is changed while parts of it come home. */
+static void test_changed(void **state)
+{
+    (void)state;
+    rig r;
+    pn_err err = { 0 };
+    rig_open(&r, BIG);
+    pn_block *const b = block_on_gpu(&r, 0, 0);
+    for (int round = 1; round < 100; round++) {
+        passes(&r, N_PASS);
+        usleep((useconds_t)(round % 20) * 20);
+        ok(write_block(&r, b, 0, (uint8_t)round, &err), &err);
+        if (round % 4 == 0) {
+            ok(pn_block_read(b, &err), &err);
+            check_bytes(b, (uint8_t)round);
+        }
+    }
+    pn_block_unref(b);
+    rig_close(&r);
+}
+
 /* What is evacuated is at home at once. */
 static void test_evacuated(void **state)
 {
@@ -317,7 +504,8 @@ static void test_evacuated(void **state)
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-/* Blocks are made, become cold and are read. Each has its bytes or is lost, and that is said. */
+/* Blocks are made, become cold, are read and sent back. Each has its bytes or is lost, and that is
+ * said. */
 static void failing_scene(rig *r)
 {
     pn_block *b[N_COLD];
@@ -338,22 +526,38 @@ static void failing_scene(rig *r)
         assert_true(st == PN_OK || (pn_block_is_lost(b[i]) && err.msg[0]));
     }
     pn_twins_evacuate(r->twins);
+    bring(r, b[N_COLD / 2], 0);
+    for (int i = 0; i < N_COLD; i++) {
+        const int kind = i != N_COLD / 2;
+        pn_err err = { 0 };
+        if (!is_made[i] || pn_block_is_lost(b[i]))
+            continue;
+        pn_twins_begin(r->twins);
+        const pn_status st = pn_twins_hold(r->twins, b[i], kind, true, &err);
+        pn_twins_end(r->twins);
+        assert_true(st == PN_OK || err.msg[0]);
+        if (st == PN_OK && pn_block_read(b[i], &err) == PN_OK)
+            check_bytes(b[i], (uint8_t)i);
+    }
+    pn_twins_evacuate(r->twins);
     for (int i = 0; i < N_COLD; i++)
         pn_block_unref(b[i]);
 }
 
-/* Any call is refused, or a GPU falls away there, in the copies of both threads. */
+/* Any call is refused, or a GPU falls away there, in the copies of all threads. SOAK=1: each; else
+ * every 17th. */
 static void test_failures(void **state)
 {
     (void)state;
     rig r;
+    const int step = getenv("SOAK") ? 1 : 17;
     for (int n_gpu = 1; n_gpu <= 2; n_gpu++) {
         rig_open_case(&r, n_gpu, BIG + 4 * SMALL, &(gpu_case){ 0 });
         const int n_open = (int)gpu_state().n_call;
         rig_close(&r);
         for (int lose = 0; lose < 2; lose++) {
             int n = 0;
-            for (int at = n_open + 1;; at += 5, n++) {
+            for (int at = n_open + 1;; at += step, n++) {
                 const gpu_case c = { .lose = lose ? at : 0, .refuse = lose ? 0 : at };
                 rig_open_case(&r, n_gpu, BIG + 4 * SMALL, &c);
                 failing_scene(&r);
@@ -370,10 +574,12 @@ static void test_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_passes_go_on), cmocka_unit_test(test_closed_beside_readers),
-        cmocka_unit_test(test_room_ahead),   cmocka_unit_test(test_used_again),
-        cmocka_unit_test(test_dropped),      cmocka_unit_test(test_evacuated),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_passes_go_on),     cmocka_unit_test(test_closed_beside_readers),
+        cmocka_unit_test(test_room_ahead),       cmocka_unit_test(test_used_again),
+        cmocka_unit_test(test_dropped),          cmocka_unit_test(test_changed),
+        cmocka_unit_test(test_evacuated),        cmocka_unit_test(test_sent),
+        cmocka_unit_test(test_sent_into_freed),  cmocka_unit_test(test_called_back),
+        cmocka_unit_test(test_many_called_back), cmocka_unit_test(test_failures),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);

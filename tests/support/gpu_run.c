@@ -6,6 +6,7 @@
 
 #include "cuda/fakecuda.h"
 #include "kernels/kernels.h"
+#include "sampling/sampler.h"
 #include "tools/synth.h"
 
 #include <dlfcn.h>
@@ -50,6 +51,7 @@ static void begin(const gpu_case *c)
     s.sm = c->sm ? c->sm : 90;
     s.mem = c->mem ? c->mem : MEM;
     s.seed = c->seed ? c->seed : 1;
+    s.starved = c->starved;
     s.oom = c->oom ? c->oom - 1 : -1;
     s.lose = c->lose ? c->lose - 1 : -1;
     s.refuse = c->refuse ? c->refuse - 1 : -1;
@@ -251,10 +253,12 @@ void gpu_feed_seq(gpu_rig *r, pn_seq *seq, int end)
     if (gpu_pass(r, seq, end, &err) != PN_OK)
         fail_msg("%s", err.msg);
     snprintf(what, sizeof what,
-             "on %s, split %d, cpu-moe %d, cache %zu, stream %d, seed %u, kv %d, unfused %x, from "
+             "on %s, split %d, cpu-moe %d, cache %zu, stream %d, seed %u, starved %d, kv %d, "
+             "unfused %x, from "
              "position %d",
              pn_exec_gpus(r->ex) ? pn_exec_gpus(r->ex) : "the CPU", r->c.split, r->c.n_cpu_moe,
-             r->c.expert_cache, (int)r->c.streams, r->c.seed, (int)r->c.kv_type, r->c.unfused, at);
+             r->c.expert_cache, (int)r->c.streams, r->c.seed, r->c.starved, (int)r->c.kv_type,
+             r->c.unfused, at);
     pn_test_same_bits(what, gpu_want(r->m, r->c.kv_type, at), r->y, (size_t)(end - at),
                       r->m->n_vocab);
 }
@@ -278,4 +282,24 @@ void gpu_read(gpu_rig *r, pn_seq *seq, int end)
 void gpu_feed(gpu_rig *r, int end)
 {
     gpu_feed_seq(r, pn_state_seq(r->state), end);
+}
+
+/* --- requests --------------------------------------------------------------------------------- */
+
+static bool on_token(void *ctx, const pn_token *token)
+{
+    gpu_answer *const a = ctx;
+    assert_true(a->n < (int)(sizeof a->ids / sizeof *a->ids));
+    a->ids[a->n++] = token->id;
+    return true;
+}
+
+pn_gen_opts gpu_gen_opts(int n_predict, gpu_answer *a)
+{
+    pn_gen_opts gen = {
+        .n_predict = n_predict, .ignore_eos = true, .on_token = on_token, .ctx = a
+    };
+    pn_sampler_set_greedy(&gen.sampler);
+    *a = (gpu_answer){ 0 };
+    return gen;
 }

@@ -4,6 +4,7 @@
 #define PN_TESTS_SUPPORT_GPU_RUN_H
 
 #include "cuda/fakecuda.h"
+#include "pantheon/engine.h"
 #include "support/model_run.h"
 
 /* A model and, for each KV type, the logits of ids on the CPU. */
@@ -33,6 +34,7 @@ typedef struct gpu_case {
     int sm;     /* 90 */
     size_t mem; /* of each; 256 MB */
     unsigned seed;
+    int starved;           /* fakecuda_setup's */
     int oom, lose, refuse; /* the allocation or call, from 1 on, at which it happens; 0: never */
     bool no_graph;         /* streams cannot be recorded */
     bool no_peer;          /* the devices do not reach each other */
@@ -76,6 +78,14 @@ void gpu_feed(gpu_rig *r, int end);
 /* The same on the CPU alone; and, quicker than all on the GPU, the last two ids there. */
 void gpu_feed_cpu(gpu_rig *r, pn_seq *seq, int end);
 void gpu_read(gpu_rig *r, pn_seq *seq, int end);
+
+/* What a request of an engine wrote. */
+typedef struct gpu_answer {
+    int32_t ids[16];
+    int n;
+} gpu_answer;
+/* n_predict tokens, greedy, into *a. */
+pn_gen_opts gpu_gen_opts(int n_predict, gpu_answer *a);
 
 fakecuda_state gpu_state(void);
 /* The n-th call of the driver from here on, counted from 0, is refused. */
