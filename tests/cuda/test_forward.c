@@ -82,8 +82,9 @@ static void test_split(void **state)
     (void)state;
     for (int split = 1; split <= N_LAYER; split++)
         same(&mixed_k, &(gpu_case){ .n_device = 2, .split = split });
-    for (unsigned seed = 2; seed <= 3; seed++)
-        same(&mixed_k, &(gpu_case){ .n_device = 2, .split = 2, .seed = seed });
+    /* the passes' streams, each the last to run, and the first */
+    for (int starved = -2; starved <= 2; starved++)
+        same(&mixed_k, &(gpu_case){ .n_device = 2, .split = 2, .seed = 4, .starved = starved });
     same(&mixed_b, &(gpu_case){ .n_device = 2, .split = 2, .no_peer = true });
     same(&small, &(gpu_case){ .n_device = 2, .split = 1 });
     same(&small, &(gpu_case){ .n_device = 2, .split = 2 }); /* the head alone on the second */

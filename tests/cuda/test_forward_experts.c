@@ -123,6 +123,35 @@ static void test_exchange(void **state)
     }
 }
 
+/* Streams with one GPU, in the order of making; two between are those of states. */
+enum {
+    OF_PASSES = 1,
+    COPIES = 4
+};
+
+/* Copies of exchanged experts run only where something waits for them, which no pass does: an
+ * expert is used once it is there, by the pass that has the table for it. */
+static void test_exchange_starved(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    const gpu_case c = { .n_device = 1,
+                         .n_cpu_moe = N_LAYER,
+                         .expert_cache = expert_bytes(&mixed_k) * 9,
+                         .starved = COPIES };
+    gpu_rig_open(&r, &mixed_k, &c);
+    for (int round = 0; n_moved(&r) < 3; round++) {
+        assert_true(round < 300);
+        read_all(&r);
+        usleep(1000); /* the thread's */
+        const uint64_t n = n_moved(&r);
+        read_all(&r);
+        assert_true(n_moved(&r) == n);
+        assert_int_equal(fc_device_sync(gpu_of(&r)->gpus.device[0], NULL), PN_OK);
+    }
+    gpu_rig_close(&r);
+}
+
 /* Both compute in passes of any length, whatever the workspace has room for. */
 static void test_lengths(void **state)
 {
@@ -195,6 +224,7 @@ static void test_stream(void **state)
             c.streams = c.profile = true;
             c.expert_cache = k;
             c.seed = 11 + 2 * i + (unsigned)j;
+            c.starved = (int[]){ COPIES, -OF_PASSES, OF_PASSES, -COPIES }[i];
             c.sm = i % 2 ? 37 : 90;
             gpu_rig_open(&r, i / 2 && j ? &mixed_b : &mixed_k, &c);
             assert_true(gpu_of(&r)->gpus.plan.shares[0].stream > 0);
@@ -282,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),         cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_exchange_starved),
         cmocka_unit_test(test_lengths),       cmocka_unit_test(test_limit),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_stream),
         cmocka_unit_test(test_stream_pieces),
