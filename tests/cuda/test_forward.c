@@ -17,27 +17,20 @@ enum {
     N_LAYER = 4 /* of the mixed models */
 };
 
-/* Two layers of floats, of odd shapes; four layers of all quantised types; the bundled one. */
-static gpu_model small, mixed_k, mixed_b, tiny;
+static gpu_model tiny; /* the bundled one */
 
 static int setup(void **state)
 {
-    if (pn_tmpdir_setup(state) != 0)
+    if (gpu_models_setup(state, N, 0, true) != 0)
         return -1;
-    gpu_small_open(&small, N, 0);
-    gpu_mixed_open(&mixed_k, "q4_k", gpu_k_types, N);
-    gpu_mixed_open(&mixed_b, "q8_0", gpu_b_types, N);
     gpu_model_open(&tiny, pn_test_tiny("Q4_K_M"), N);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    gpu_model_close(&small);
-    gpu_model_close(&mixed_k);
-    gpu_model_close(&mixed_b);
     gpu_model_close(&tiny);
-    return pn_tmpdir_teardown(state);
+    return gpu_models_teardown(state);
 }
 
 /* A prompt of N_PROMPT in one pass, then single tokens: all logits are those of the CPU. */
@@ -54,11 +47,11 @@ static void same(gpu_model *m, const gpu_case *c)
 static void test_one_gpu(void **state)
 {
     (void)state;
-    gpu_model *const all[] = { &small, &mixed_k, &mixed_b, &tiny };
+    gpu_model *const all[] = { &gpu_small, &gpu_mixed_k, &gpu_mixed_b, &tiny };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         same(all[i], &(gpu_case){ .n_device = 1, .sm = i % 2 ? 37 : 90 });
-    same(&mixed_k, &(gpu_case){ .n_device = 1, .sm = 90 });
-    same(&mixed_b, &(gpu_case){ .n_device = 1, .sm = 37 });
+    same(&gpu_mixed_k, &(gpu_case){ .n_device = 1, .sm = 90 });
+    same(&gpu_mixed_b, &(gpu_case){ .n_device = 1, .sm = 37 });
 }
 
 /* Token by token, and in passes of any length. */
@@ -68,7 +61,7 @@ static void test_passes(void **state)
     static const int lengths[] = { 1, 2, 9 };
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         gpu_rig r;
-        gpu_rig_open(&r, &mixed_k, &(gpu_case){ .n_device = 1 });
+        gpu_rig_open(&r, &gpu_mixed_k, &(gpu_case){ .n_device = 1 });
         for (int at = 0, end; at < N; at = end) {
             end = at + lengths[i] < N ? at + lengths[i] : N;
             gpu_feed(&r, end);
@@ -81,30 +74,30 @@ static void test_split(void **state)
 {
     (void)state;
     for (int split = 1; split <= N_LAYER; split++)
-        same(&mixed_k, &(gpu_case){ .n_device = 2, .split = split });
+        same(&gpu_mixed_k, &(gpu_case){ .n_device = 2, .split = split });
     /* the passes' streams, each the last to run, and the first */
     for (int starved = -2; starved <= 2; starved++)
-        same(&mixed_k, &(gpu_case){ .n_device = 2, .split = 2, .seed = 4, .starved = starved });
-    same(&mixed_b, &(gpu_case){ .n_device = 2, .split = 2, .no_peer = true });
-    same(&small, &(gpu_case){ .n_device = 2, .split = 1 });
-    same(&small, &(gpu_case){ .n_device = 2, .split = 2 }); /* the head alone on the second */
+        same(&gpu_mixed_k, &(gpu_case){ .n_device = 2, .split = 2, .seed = 4, .starved = starved });
+    same(&gpu_mixed_b, &(gpu_case){ .n_device = 2, .split = 2, .no_peer = true });
+    same(&gpu_small, &(gpu_case){ .n_device = 2, .split = 1 });
+    same(&gpu_small, &(gpu_case){ .n_device = 2, .split = 2 }); /* the head alone on the second */
 }
 
 static void test_cpu_moe(void **state)
 {
     (void)state;
     for (int n = 1; n <= N_LAYER; n++)
-        same(&mixed_k, &(gpu_case){ .n_device = 1, .n_cpu_moe = n, .n_threads = n, .seed = 5 });
-    same(&mixed_b, &(gpu_case){ .n_device = 2, .split = 2, .n_cpu_moe = 3, .seed = 2 });
-    same(&small, &(gpu_case){ .n_device = 1, .n_cpu_moe = 2 });
+        same(&gpu_mixed_k, &(gpu_case){ .n_device = 1, .n_cpu_moe = n, .n_threads = n, .seed = 5 });
+    same(&gpu_mixed_b, &(gpu_case){ .n_device = 2, .split = 2, .n_cpu_moe = 3, .seed = 2 });
+    same(&gpu_small, &(gpu_case){ .n_device = 1, .n_cpu_moe = 2 });
 }
 
 static void test_kv_types(void **state)
 {
     (void)state;
     for (int type = 1; type < PN_KV_COUNT; type++) {
-        same(&mixed_k, &(gpu_case){ .n_device = 1, .kv_type = (pn_kv_type)type });
-        same(&small,
+        same(&gpu_mixed_k, &(gpu_case){ .n_device = 1, .kv_type = (pn_kv_type)type });
+        same(&gpu_small,
              &(gpu_case){ .n_device = 2, .split = 1, .kv_type = (pn_kv_type)type, .unfused = ~0u });
     }
 }
@@ -114,9 +107,9 @@ static void test_fuse(void **state)
 {
     (void)state;
     for (uint32_t bit = 1; bit & PN_FUSE_ALL; bit <<= 1)
-        same(&mixed_k, &(gpu_case){ .n_device = 1, .unfused = bit });
-    same(&mixed_k, &(gpu_case){ .n_device = 1, .unfused = ~0u });
-    same(&mixed_b, &(gpu_case){ .n_device = 1, .unfused = ~0u, .kv_type = PN_KV_Q8_0 });
+        same(&gpu_mixed_k, &(gpu_case){ .n_device = 1, .unfused = bit });
+    same(&gpu_mixed_k, &(gpu_case){ .n_device = 1, .unfused = ~0u });
+    same(&gpu_mixed_b, &(gpu_case){ .n_device = 1, .unfused = ~0u, .kv_type = PN_KV_Q8_0 });
 }
 
 /* --- combinations ----------------------------------------------------------------------------- */
@@ -130,7 +123,7 @@ static int n_layer_of(const gpu_model *m)
 static void test_combinations(void **state)
 {
     (void)state;
-    gpu_model *const some[] = { &small, &mixed_k, &mixed_b };
+    gpu_model *const some[] = { &gpu_small, &gpu_mixed_k, &gpu_mixed_b };
     const char *const text = getenv("SEED");
     uint32_t x = text ? (uint32_t)strtoul(text, NULL, 0) : 1;
     for (int i = 0; i < 30; i++) {
@@ -175,7 +168,7 @@ static void all_placements(gpu_model *m, uint32_t unfused)
 static void test_product(void **state)
 {
     (void)state;
-    gpu_model *const models[] = { &small, &mixed_k, &mixed_b };
+    gpu_model *const models[] = { &gpu_small, &gpu_mixed_k, &gpu_mixed_b };
     if (!getenv("SOAK"))
         skip();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
@@ -186,7 +179,8 @@ static void test_product(void **state)
     }
     for (uint32_t unfused = 0; unfused <= PN_FUSE_ALL; unfused++)
         for (int split = 0; split < 2; split++)
-            same(&small, &(gpu_case){ .n_device = 1 + split, .split = split, .unfused = unfused });
+            same(&gpu_small,
+                 &(gpu_case){ .n_device = 1 + split, .split = split, .unfused = unfused });
     for (int split = 0; split < n_layer_of(&tiny); split++)
         for (unsigned seed = 1; seed <= 3; seed++)
             same(&tiny, &(gpu_case){ .n_device = split ? 2 : 1, .split = split, .seed = seed });

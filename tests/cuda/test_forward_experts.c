@@ -16,24 +16,9 @@ enum {
     N_LAYER = 4
 };
 
-static gpu_model small, mixed_k, mixed_b;
-
 static int setup(void **state)
 {
-    if (pn_tmpdir_setup(state) != 0)
-        return -1;
-    gpu_small_open(&small, N, 0);
-    gpu_mixed_open(&mixed_k, "q4_k", gpu_k_types, N);
-    gpu_mixed_open(&mixed_b, "q8_0", gpu_b_types, N);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    gpu_model_close(&small);
-    gpu_model_close(&mixed_k);
-    gpu_model_close(&mixed_b);
-    return pn_tmpdir_teardown(state);
+    return gpu_models_setup(state, N, 0, true);
 }
 
 static pn_qwen35moe_gpu *gpu_of(const gpu_rig *r)
@@ -84,22 +69,22 @@ static void test_sizes(void **state)
     (void)state;
     static const size_t n[] = { 4, 9, 20, 1000 };
     for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
-        const size_t k = expert_bytes(&mixed_k) * n[i], b = expert_bytes(&mixed_b) * n[i];
-        same(&mixed_k,
+        const size_t k = expert_bytes(&gpu_mixed_k) * n[i], b = expert_bytes(&gpu_mixed_b) * n[i];
+        same(&gpu_mixed_k,
              &(gpu_case){ .n_device = 1, .n_cpu_moe = N_LAYER, .expert_cache = k, .n_threads = 2 });
-        same(&mixed_b, &(gpu_case){ .n_device = 1,
-                                    .n_cpu_moe = 3,
-                                    .expert_cache = b,
-                                    .sm = 37,
-                                    .seed = 3 + (unsigned)i });
-        same(&mixed_k, &(gpu_case){ .n_device = 2,
-                                    .split = 2,
-                                    .n_cpu_moe = N_LAYER,
-                                    .expert_cache = k,
-                                    .unfused = i % 2 ? ~0u : 0,
-                                    .seed = 7 + (unsigned)i });
+        same(&gpu_mixed_b, &(gpu_case){ .n_device = 1,
+                                        .n_cpu_moe = 3,
+                                        .expert_cache = b,
+                                        .sm = 37,
+                                        .seed = 3 + (unsigned)i });
+        same(&gpu_mixed_k, &(gpu_case){ .n_device = 2,
+                                        .split = 2,
+                                        .n_cpu_moe = N_LAYER,
+                                        .expert_cache = k,
+                                        .unfused = i % 2 ? ~0u : 0,
+                                        .seed = 7 + (unsigned)i });
     }
-    same(&small, &(gpu_case){ .n_device = 1, .n_cpu_moe = 1, .expert_cache = 1 << 16 });
+    same(&gpu_small, &(gpu_case){ .n_device = 1, .n_cpu_moe = 1, .expert_cache = 1 << 16 });
 }
 
 /* While experts are exchanged all passes have the right bits. */
@@ -111,9 +96,9 @@ static void test_exchange(void **state)
         const gpu_case c = { .n_device = 1 + (int)seed / 3,
                              .split = seed == 3 ? 2 : 0,
                              .n_cpu_moe = N_LAYER,
-                             .expert_cache = expert_bytes(&mixed_k) * 9,
+                             .expert_cache = expert_bytes(&gpu_mixed_k) * 9,
                              .seed = seed };
-        gpu_rig_open(&r, &mixed_k, &c);
+        gpu_rig_open(&r, &gpu_mixed_k, &c);
         for (int round = 0; n_moved(&r) < 3; round++) {
             assert_true(round < 300);
             read_all(&r);
@@ -137,9 +122,9 @@ static void test_exchange_starved(void **state)
     gpu_rig r;
     const gpu_case c = { .n_device = 1,
                          .n_cpu_moe = N_LAYER,
-                         .expert_cache = expert_bytes(&mixed_k) * 9,
+                         .expert_cache = expert_bytes(&gpu_mixed_k) * 9,
                          .starved = COPIES };
-    gpu_rig_open(&r, &mixed_k, &c);
+    gpu_rig_open(&r, &gpu_mixed_k, &c);
     for (int round = 0; n_moved(&r) < 3; round++) {
         assert_true(round < 300);
         read_all(&r);
@@ -162,9 +147,9 @@ static void test_lengths(void **state)
         const gpu_case c = { .n_device = 1,
                              .n_cpu_moe = 2,
                              .n_batch = n_batch[i],
-                             .expert_cache = expert_bytes(&mixed_k) * 7,
+                             .expert_cache = expert_bytes(&gpu_mixed_k) * 7,
                              .profile = true };
-        gpu_rig_open(&r, &mixed_k, &c);
+        gpu_rig_open(&r, &gpu_mixed_k, &c);
         for (int at = 0; at < N; at += n_batch[i])
             gpu_feed(&r, at + n_batch[i] < N ? at + n_batch[i] : N);
         assert_true(r.ex->n_cpu_experts == 2.0 * N * 3); /* two layers, three experts */
@@ -181,15 +166,15 @@ static void test_limit(void **state)
     gpu_rig r;
     size_t held, peak, all = 0;
     gpu_case c = { .n_device = 1 };
-    gpu_rig_open(&r, &mixed_k, &c);
+    gpu_rig_open(&r, &gpu_mixed_k, &c);
     assert_int_equal(fc_device_memory(gpu_of(&r)->gpus.device[0], &all, NULL, NULL, NULL), PN_OK);
     gpu_rig_close(&r);
     int n_short = 0;
     for (size_t less = 4; n_short < 4; less += 5) { /* first sequences have less room */
         assert_true(less < 200);
-        c.vram_bytes = all - less * expert_bytes(&mixed_k);
+        c.vram_bytes = all - less * expert_bytes(&gpu_mixed_k);
         c.expert_cache = SIZE_MAX;
-        gpu_rig_open(&r, &mixed_k, &c);
+        gpu_rig_open(&r, &gpu_mixed_k, &c);
         const pn_placement *const plan = &gpu_of(&r)->gpus.plan;
         if (plan->n_cpu_moe)
             read_all(&r);
@@ -201,7 +186,7 @@ static void test_limit(void **state)
             assert_int_equal(plan->n_cpu_moe % 2, 0);
             assert_int_equal(plan->shares[0].n_cacheable, plan->n_cpu_moe * 8);
             assert_true(n_cached(&r) >= plan->shares[0].n_cacheable / 2 - 8);
-            assert_true(held + expert_bytes(&mixed_k) > c.vram_bytes);
+            assert_true(held + expert_bytes(&gpu_mixed_k) > c.vram_bytes);
         }
         gpu_rig_close(&r);
     }
@@ -213,7 +198,7 @@ static void test_stream(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 4; i++) {
-        const size_t k = i % 2 ? expert_bytes(&mixed_k) * 9 : 0;
+        const size_t k = i % 2 ? expert_bytes(&gpu_mixed_k) * 9 : 0;
         const gpu_case cases[] = {
             { .n_device = 1, .n_cpu_moe = N_LAYER, .n_threads = 2 },
             { .n_device = 2, .split = 2, .n_cpu_moe = 3, .unfused = i / 2 ? ~0u : 0 },
@@ -226,7 +211,7 @@ static void test_stream(void **state)
             c.seed = 11 + 2 * i + (unsigned)j;
             c.starved = (int[]){ COPIES, -OF_PASSES, OF_PASSES, -COPIES }[i];
             c.sm = i % 2 ? 37 : 90;
-            gpu_rig_open(&r, i / 2 && j ? &mixed_b : &mixed_k, &c);
+            gpu_rig_open(&r, i / 2 && j ? &gpu_mixed_b : &gpu_mixed_k, &c);
             assert_true(gpu_of(&r)->gpus.plan.shares[0].stream > 0);
             gpu_feed(&r, N_PROMPT);
             /* the CPU has computed none */
@@ -245,8 +230,8 @@ static void test_stream_pieces(void **state)
     (void)state;
     gpu_rig r;
     const gpu_case c = { .n_device = 1, .n_cpu_moe = N_LAYER, .streams = true, .seed = 5 };
-    gpu_rig_open(&r, &mixed_k, &c);
-    gpu_of(&r)->stream[0].piece_bytes = expert_bytes(&mixed_k) * 3;
+    gpu_rig_open(&r, &gpu_mixed_k, &c);
+    gpu_of(&r)->stream[0].piece_bytes = expert_bytes(&gpu_mixed_k) * 3;
     for (int round = 0; round < 3; round++)
         read_all(&r);
     gpu_rig_close(&r);
@@ -279,22 +264,22 @@ static void test_refused(void **state)
         pn_err err = { 0 };
         const gpu_case c = { .n_device = 1,
                              .n_cpu_moe = N_LAYER,
-                             .expert_cache = expert_bytes(&mixed_k) * 9,
+                             .expert_cache = expert_bytes(&gpu_mixed_k) * 9,
                              .seed = 1 + (unsigned)i };
         assert_true(i < 100);
-        gpu_rig_open(&r, &mixed_k, &c);
+        gpu_rig_open(&r, &gpu_mixed_k, &c);
         for (int n_try = 0; !wait_for_expert(&r); n_try++) {
             assert_true(n_try < 30);
             gpu_rig_close(&r);
-            gpu_rig_open(&r, &mixed_k, &c);
+            gpu_rig_open(&r, &gpu_mixed_k, &c);
         }
         pn_state_reset(r.state);
         gpu_refuse(i);
         const pn_status st = gpu_pass(&r, pn_state_seq(r.state), N_PROMPT, &err);
         assert_true(gpu_state().refused);
         if (st == PN_OK)
-            pn_test_same_bits("the pass", gpu_want(&mixed_k, PN_KV_F16, 0), r.y, N_PROMPT,
-                              mixed_k.n_vocab);
+            pn_test_same_bits("the pass", gpu_want(&gpu_mixed_k, PN_KV_F16, 0), r.y, N_PROMPT,
+                              gpu_mixed_k.n_vocab);
         n_failed += st != PN_OK;
         if (gpu_of(&r)->cache[0].is_frozen) {
             n_frozen++;
@@ -311,12 +296,15 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_exchange),
         cmocka_unit_test(test_exchange_starved),
-        cmocka_unit_test(test_lengths),       cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_stream),
         cmocka_unit_test(test_stream_pieces),
     };
     cmocka_set_test_filter(getenv("ONLY"));
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, gpu_models_teardown);
 }

@@ -17,20 +17,9 @@ enum {
     N = AT + 2 + PN_GPU_SINGLE_TOKENS /* the last pass is one that streams experts */
 };
 
-static gpu_model small;
-
 static int setup(void **state)
 {
-    if (pn_tmpdir_setup(state) != 0)
-        return -1;
-    gpu_small_open(&small, N, 0);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    gpu_model_close(&small);
-    return pn_tmpdir_teardown(state);
+    return gpu_models_setup(state, N, 0, false);
 }
 
 static void says(const pn_err *err, const char *what)
@@ -45,12 +34,12 @@ static void run_scene(gpu_rig *r, const gpu_case *c)
 {
     pn_err err = { 0 };
     pn_snapshot *snap = NULL;
-    if (gpu_rig_try(r, &small, c, &err) != PN_OK) {
+    if (gpu_rig_try(r, &gpu_small, c, &err) != PN_OK) {
         assert_false(c->falls_back);
         assert_true(err.msg[0] != '\0');
         return;
     }
-    r->state = pn_test_state(small.model, &(pn_run){ 0 }, N);
+    r->state = pn_test_state(gpu_small.model, &(pn_run){ 0 }, N);
     pn_seq *const seq = pn_state_seq(r->state);
     static const int ends[] = { AT, AT + 1, N };
     for (int round = 0; round < 2; round++) {
@@ -60,8 +49,8 @@ static void run_scene(gpu_rig *r, const gpu_case *c)
                 continue;
             const pn_status st = gpu_pass(r, seq, ends[i], &err);
             if (st == PN_OK)
-                pn_test_same_bits("after a failure", gpu_want(&small, PN_KV_F16, at), r->y,
-                                  (size_t)(ends[i] - at), small.n_vocab);
+                pn_test_same_bits("after a failure", gpu_want(&gpu_small, PN_KV_F16, at), r->y,
+                                  (size_t)(ends[i] - at), gpu_small.n_vocab);
             else
                 assert_true(st == PN_ERR_IO || st == PN_ERR_NOMEM);
             if (st == PN_OK && ends[i] == AT && !snap)
@@ -73,7 +62,8 @@ static void run_scene(gpu_rig *r, const gpu_case *c)
             pn_state_reset(r->state);
     }
     if (snap && !pn_snapshot_is_lost(snap)) {
-        const pn_status st = pn_seq_save(small.model, seq, small.ids, pn_tmpdir_path("s"), &err);
+        const pn_status st =
+            pn_seq_save(gpu_small.model, seq, gpu_small.ids, pn_tmpdir_path("s"), &err);
         assert_true(st == PN_OK || st == PN_ERR_IO);
     }
     pn_snapshot_free(snap);
@@ -149,7 +139,7 @@ static void test_scene_streams(void **state)
     gpu_rig r;
     gpu_case c = streams[1];
     c.profile = true;
-    gpu_rig_open(&r, &small, &c);
+    gpu_rig_open(&r, &gpu_small, &c);
     gpu_feed(&r, AT + 1);
     assert_true(r.ex->n_cached_experts == 0);
     gpu_feed(&r, N);
@@ -174,26 +164,26 @@ static void test_not_there(void **state)
     gpu_rig r;
     pn_err err = { 0 };
     const gpu_case tiny = { .n_device = 1, .vram_bytes = 1 << 16 };
-    assert_int_equal(gpu_rig_try(&r, &small, &tiny, &err), PN_ERR_LIMIT);
+    assert_int_equal(gpu_rig_try(&r, &gpu_small, &tiny, &err), PN_ERR_LIMIT);
     says(&err, "GPU 0");
     says(&err, "more are needed");
     gpu_rig_close(&r);
     gpu_case c = tiny;
     c.falls_back = true;
-    assert_int_equal(gpu_rig_try(&r, &small, &c, &err), PN_OK);
+    assert_int_equal(gpu_rig_try(&r, &gpu_small, &c, &err), PN_OK);
     assert_null(pn_exec_gpus(r.ex));
     assert_non_null(strstr(r.log, "the CPU computes"));
-    r.state = pn_test_state(small.model, &(pn_run){ 0 }, N);
+    r.state = pn_test_state(gpu_small.model, &(pn_run){ 0 }, N);
     gpu_feed(&r, N);
     gpu_rig_close(&r);
 
     pn_exec *ex = NULL;
     pn_exec_opts opts = { .n_threads = 1,
                           .device = { .kind = PN_DEVICE_CUDA, .driver = "/nowhere/libcuda.so" } };
-    assert_int_equal(pn_exec_new(small.model, &opts, &ex, &err), PN_ERR_UNSUPPORTED);
+    assert_int_equal(pn_exec_new(gpu_small.model, &opts, &ex, &err), PN_ERR_UNSUPPORTED);
     says(&err, "driver");
     opts.device.kind = PN_DEVICE_AUTO;
-    assert_int_equal(pn_exec_new(small.model, &opts, &ex, NULL), PN_OK);
+    assert_int_equal(pn_exec_new(gpu_small.model, &opts, &ex, NULL), PN_OK);
     pn_exec_free(ex);
 }
 
@@ -202,10 +192,10 @@ static void test_wrong_options(void **state)
     (void)state;
     gpu_rig r;
     pn_err err = { 0 };
-    assert_int_equal(gpu_rig_try(&r, &small, &(gpu_case){ .n_device = 1, .split = 1 }, &err),
+    assert_int_equal(gpu_rig_try(&r, &gpu_small, &(gpu_case){ .n_device = 1, .split = 1 }, &err),
                      PN_ERR_ARG);
     gpu_rig_close(&r);
-    assert_int_equal(gpu_rig_try(&r, &small, &(gpu_case){ .n_device = 2, .split = 9 }, &err),
+    assert_int_equal(gpu_rig_try(&r, &gpu_small, &(gpu_case){ .n_device = 2, .split = 9 }, &err),
                      PN_ERR_ARG);
     says(&err, "the model has 2");
     gpu_rig_close(&r);
@@ -299,7 +289,7 @@ static void test_turns(void **state)
                          .lock = lock,
                          .command = command,
                          .n_cpu_moe = 1 };
-    gpu_rig_open(&r, &small, &c);
+    gpu_rig_open(&r, &gpu_small, &c);
     gpu_feed(&r, AT);
     for (int i = AT; i < AT + 2; i++)
         gpu_feed(&r, i + 1);
@@ -325,7 +315,7 @@ static void test_turns(void **state)
 
     pn_err err = { 0 };
     write_script(command, "#!/bin/sh\nexit 3\n");
-    assert_int_equal(gpu_rig_try(&r, &small, &c, &err), PN_ERR_IO);
+    assert_int_equal(gpu_rig_try(&r, &gpu_small, &c, &err), PN_ERR_IO);
     says(&err, "acquire 0: exit status 3");
     gpu_rig_close(&r);
 }
@@ -339,5 +329,5 @@ int main(void)
         cmocka_unit_test(test_engine_goes_on), cmocka_unit_test(test_turns),
     };
     cmocka_set_test_filter(getenv("ONLY"));
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, gpu_models_teardown);
 }

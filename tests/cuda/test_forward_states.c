@@ -17,20 +17,9 @@ enum {
     N_PART = 3
 };
 
-static gpu_model small;
-
 static int setup(void **state)
 {
-    if (pn_tmpdir_setup(state) != 0)
-        return -1;
-    gpu_small_open(&small, N, 4 * PN_KV_CHUNK);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    gpu_model_close(&small);
-    return pn_tmpdir_teardown(state);
+    return gpu_models_setup(state, N, 4 * PN_KV_CHUNK, false);
 }
 
 static const gpu_case one_gpu = { .n_device = 1 }, two_gpus = { .n_device = 2, .split = 1 };
@@ -42,7 +31,7 @@ static void test_between_devices(void **state)
     const gpu_case *const cases[] = { &one_gpu, &two_gpus };
     for (size_t i = 0; i < 2; i++) {
         gpu_rig r;
-        gpu_rig_open(&r, &small, cases[i]);
+        gpu_rig_open(&r, &gpu_small, cases[i]);
         pn_seq *const seq = pn_state_seq(r.state);
         gpu_feed_cpu(&r, seq, 5);
         gpu_read(&r, seq, 130);
@@ -63,8 +52,8 @@ static void test_snapshots(void **state)
     const gpu_case *const cases[] = { &one_gpu, &two_gpus };
     for (size_t i = 0; i < 2; i++) {
         gpu_rig r;
-        gpu_rig_open(&r, &small, cases[i]);
-        pn_state *const other = pn_test_state(small.model, &(pn_run){ 0 }, N);
+        gpu_rig_open(&r, &gpu_small, cases[i]);
+        pn_state *const other = pn_test_state(gpu_small.model, &(pn_run){ 0 }, N);
         pn_seq *const seq = pn_state_seq(r.state), *const fork = pn_state_seq(other);
         pn_snapshot *snaps[4];
         for (size_t k = 0; k < 4; k++) {
@@ -93,18 +82,18 @@ static void test_saved(void **state)
     (void)state;
     gpu_rig r;
     int32_t ids[N];
-    gpu_rig_open(&r, &small, &two_gpus);
+    gpu_rig_open(&r, &gpu_small, &two_gpus);
     pn_seq *const seq = pn_state_seq(r.state);
     const char *const path = pn_tmpdir_path("state");
     gpu_read(&r, seq, 140);
-    assert_int_equal(pn_seq_save(small.model, seq, small.ids, path, NULL), PN_OK);
+    assert_int_equal(pn_seq_save(gpu_small.model, seq, gpu_small.ids, path, NULL), PN_OK);
     gpu_feed(&r, 141); /* the twins are still good */
-    assert_int_equal(pn_seq_restore(small.model, seq, path, ids, NULL), PN_OK);
+    assert_int_equal(pn_seq_restore(gpu_small.model, seq, path, ids, NULL), PN_OK);
     gpu_feed_cpu(&r, seq, 150);
-    assert_int_equal(pn_seq_save(small.model, seq, small.ids, path, NULL), PN_OK);
+    assert_int_equal(pn_seq_save(gpu_small.model, seq, gpu_small.ids, path, NULL), PN_OK);
     pn_state_reset(r.state);
     gpu_feed(&r, 3);
-    assert_int_equal(pn_seq_restore(small.model, seq, path, ids, NULL), PN_OK);
+    assert_int_equal(pn_seq_restore(gpu_small.model, seq, path, ids, NULL), PN_OK);
     assert_int_equal(pn_seq_pos(seq), 150);
     gpu_feed(&r, 160);
     gpu_rig_close(&r);
@@ -115,7 +104,7 @@ static void test_executor_ends(void **state)
 {
     (void)state;
     gpu_rig r;
-    gpu_rig_open(&r, &small, &one_gpu);
+    gpu_rig_open(&r, &gpu_small, &one_gpu);
     gpu_read(&r, pn_state_seq(r.state), 150);
     pn_exec_free(r.ex);
     assert_int_equal(gpu_state().n_live, 0);
@@ -142,12 +131,12 @@ static const pn_kv_type types[N_PART] = { PN_KV_F16, PN_KV_Q8_0, PN_KV_F32 };
 static void scene_open(scene *t, const gpu_case *c, bool is_short)
 {
     *t = (scene){ .n_part = is_short ? 2 : N_PART, .stop_part = -1 };
-    gpu_rig_open(&t->r, &small, c);
+    gpu_rig_open(&t->r, &gpu_small, c);
     for (int i = 0; i < t->n_part; i++) {
         t->n_now[i] = is_short ? 1 : many[i];
         const pn_run run = { .kv_type = types[i] };
-        t->s[i] = pn_test_state(small.model, &run, N);
-        t->y[i] = malloc((size_t)t->n_now[i] * small.n_vocab * sizeof(float));
+        t->s[i] = pn_test_state(gpu_small.model, &run, N);
+        t->y[i] = malloc((size_t)t->n_now[i] * gpu_small.n_vocab * sizeof(float));
         assert_non_null(t->y[i]);
         t->r.c.kv_type = types[i];
         gpu_read(&t->r, pn_state_seq(t->s[i]), held[i]);
@@ -173,12 +162,12 @@ static pn_status scene_pass(scene *t, pn_err *err)
 {
     pn_part parts[N_PART];
     for (int i = 0; i < t->n_part; i++)
-        parts[i] = (pn_part){ pn_state_seq(t->s[i]), small.ids + held[i], t->n_now[i], t->y[i],
+        parts[i] = (pn_part){ pn_state_seq(t->s[i]), gpu_small.ids + held[i], t->n_now[i], t->y[i],
                               t->n_now[i] };
     const pn_batch batch = {
         .parts = parts, .n_part = t->n_part, .should_stop = stop_one, .ctx = t
     };
-    return pn_get_forward_fn(small.model)(t->r.ex, &batch, err);
+    return pn_get_forward_fn(gpu_small.model)(t->r.ex, &batch, err);
 }
 
 /* All but `lost` have advanced and have the CPU's logits. */
@@ -190,8 +179,8 @@ static void scene_check(const scene *t, int lost)
         if (i == lost)
             continue;
         assert_int_equal(pn_seq_pos(seq), held[i] + t->n_now[i]);
-        pn_test_same_bits("a part of a batch", gpu_want(&small, types[i], held[i]), t->y[i],
-                          (size_t)t->n_now[i], small.n_vocab);
+        pn_test_same_bits("a part of a batch", gpu_want(&gpu_small, types[i], held[i]), t->y[i],
+                          (size_t)t->n_now[i], gpu_small.n_vocab);
     }
 }
 
@@ -221,8 +210,8 @@ static gpu_case least_memory(void)
 {
     gpu_rig r;
     gpu_case c = { .n_device = 1, .n_ctx = 1 };
-    gpu_rig_open(&r, &small, &c);
-    const pn_seq_layout *const l = &small.model->layout;
+    gpu_rig_open(&r, &gpu_small, &c);
+    const pn_seq_layout *const l = &gpu_small.model->layout;
     const pn_gpu_share *const share = &((pn_qwen35moe_gpu *)r.ex->gpu)->gpus.plan.shares[0];
     c.vram_bytes = share->weights + share->work + 3 * pn_seq_recurrent_bytes(l) +
                    2 * pn_seq_page_bytes(l, PN_KV_F16) + 4096;
@@ -237,9 +226,9 @@ static void test_little_memory(void **state)
     const gpu_case c = least_memory();
     batch_is_right(&c);
     gpu_rig r;
-    gpu_rig_open(&r, &small, &c);
+    gpu_rig_open(&r, &gpu_small, &c);
     const pn_qwen35moe_gpu *const q = r.ex->gpu;
-    pn_state *const wide = pn_test_state(small.model, &(pn_run){ .kv_type = PN_KV_F32 }, N);
+    pn_state *const wide = pn_test_state(gpu_small.model, &(pn_run){ .kv_type = PN_KV_F32 }, N);
     r.c.kv_type = PN_KV_F32;
     gpu_feed_cpu(&r, pn_state_seq(wide), N - 1);
     const uint64_t n = fc_launches(q->gpus.device[0]);
@@ -308,7 +297,7 @@ static void test_eviction(void **state)
     };
     const gpu_case c = least_memory();
     gpu_rig r;
-    gpu_rig_open(&r, &small, &c);
+    gpu_rig_open(&r, &gpu_small, &c);
     const pn_qwen35moe_gpu *const q = r.ex->gpu;
     pn_snapshot *kept[N_KEPT];
     pn_seq *const seq = pn_state_seq(r.state);
@@ -334,9 +323,9 @@ static void test_recorded(void **state)
     (void)state;
     for (int no_graph = 0; no_graph < 2; no_graph++) {
         gpu_rig r;
-        gpu_rig_open(&r, &small, &(gpu_case){ .n_device = 1, .no_graph = no_graph });
+        gpu_rig_open(&r, &gpu_small, &(gpu_case){ .n_device = 1, .no_graph = no_graph });
         const pn_qwen35moe_gpu *const q = r.ex->gpu;
-        pn_state *const other = pn_test_state(small.model, &(pn_run){ 0 }, N);
+        pn_state *const other = pn_test_state(gpu_small.model, &(pn_run){ 0 }, N);
         pn_seq *const seq = pn_state_seq(r.state), *const fork = pn_state_seq(other);
         gpu_read(&r, seq, 124);
         for (int i = 125; i <= 132; i++)
@@ -346,12 +335,12 @@ static void test_recorded(void **state)
         gpu_feed_seq(&r, fork, 133);
         for (int i = 0; i < 4; i++) { /* both in one pass; the first without logits */
             float *const y = gpu_logits(&r);
-            const pn_part parts[] = { { seq, small.ids + 132 + i, 1, NULL, 0 },
-                                      { fork, small.ids + 133 + i, 1, y, 1 } };
+            const pn_part parts[] = { { seq, gpu_small.ids + 132 + i, 1, NULL, 0 },
+                                      { fork, gpu_small.ids + 133 + i, 1, y, 1 } };
             const pn_batch batch = { .parts = parts, .n_part = 2 };
-            assert_int_equal(pn_get_forward_fn(small.model)(r.ex, &batch, NULL), PN_OK);
-            pn_test_same_bits("two in a recording", gpu_want(&small, PN_KV_F16, 133 + i), y, 1,
-                              small.n_vocab);
+            assert_int_equal(pn_get_forward_fn(gpu_small.model)(r.ex, &batch, NULL), PN_OK);
+            pn_test_same_bits("two in a recording", gpu_want(&gpu_small, PN_KV_F16, 133 + i), y, 1,
+                              gpu_small.n_vocab);
         }
         assert_int_equal(q->n_replayed, no_graph ? 0 : 6 + 1 + 3);
         gpu_feed(&r, 137);
@@ -366,8 +355,8 @@ static void test_recorded_types(void **state)
     (void)state;
     static const pn_kv_type both[] = { PN_KV_F16, PN_KV_F32 };
     gpu_rig r;
-    gpu_rig_open(&r, &small, &one_gpu);
-    pn_state *const wide = pn_test_state(small.model, &(pn_run){ .kv_type = both[1] }, N);
+    gpu_rig_open(&r, &gpu_small, &one_gpu);
+    pn_state *const wide = pn_test_state(gpu_small.model, &(pn_run){ .kv_type = both[1] }, N);
     pn_seq *const seqs[] = { pn_state_seq(r.state), pn_state_seq(wide) };
     for (int i = 0; i < 8; i++) {
         r.c.kv_type = both[i % 2];
@@ -384,13 +373,14 @@ static void test_one_token(void **state)
     (void)state;
     gpu_rig r;
     pn_err err = { 0 };
-    gpu_rig_open(&r, &small, &one_gpu);
+    gpu_rig_open(&r, &gpu_small, &one_gpu);
     for (int i = 0; i < 3; i++) {
-        if (pn_qwen35moe_forward_cuda(r.ex, pn_state_seq(r.state), small.ids[i],
+        if (pn_qwen35moe_forward_cuda(r.ex, pn_state_seq(r.state), gpu_small.ids[i],
                                       i == 1 ? NULL : gpu_logits(&r), &err) != PN_OK)
             fail_msg("%s", err.msg);
         if (i != 1)
-            pn_test_same_bits("one token", gpu_want(&small, PN_KV_F16, i), r.y, 1, small.n_vocab);
+            pn_test_same_bits("one token", gpu_want(&gpu_small, PN_KV_F16, i), r.y, 1,
+                              gpu_small.n_vocab);
     }
     gpu_rig_close(&r);
 }
@@ -465,7 +455,7 @@ static void test_profile(void **state)
     (void)state;
     gpu_rig r;
     pn_stage_profile s;
-    gpu_rig_open(&r, &small, &(gpu_case){ .n_device = 2, .split = 1, .profile = true });
+    gpu_rig_open(&r, &gpu_small, &(gpu_case){ .n_device = 2, .split = 1, .profile = true });
     gpu_feed(&r, 4);
     int n = 0;
     double launches[2] = { 0 }, head_bytes = 0;
@@ -479,7 +469,7 @@ static void test_profile(void **state)
     }
     assert_int_equal(n, 3 * PN_STAGE_COUNT);
     assert_true(launches[0] >= 5 && launches[1] >= 5);
-    assert_true(head_bytes >= (double)small.n_vocab * 64 * sizeof(float));
+    assert_true(head_bytes >= (double)gpu_small.n_vocab * 64 * sizeof(float));
     gpu_rig_close(&r);
 }
 
@@ -495,5 +485,5 @@ int main(void)
         cmocka_unit_test(test_request_comes),   cmocka_unit_test(test_profile),
     };
     cmocka_set_test_filter(getenv("ONLY"));
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, gpu_models_teardown);
 }

@@ -5,28 +5,7 @@
 
 #include "cuda/fakecuda.h"
 #include "pantheon/engine.h"
-#include "support/model_run.h"
-
-/* A model and, for each KV type, the logits of ids on the CPU. */
-typedef struct gpu_model {
-    pn_model *model;
-    size_t n_vocab;
-    int n;                      /* ids */
-    int32_t *ids;               /* [n] */
-    float *logits[PN_KV_COUNT]; /* [n][n_vocab]; NULL: not made yet */
-} gpu_model;
-
-void gpu_model_open(gpu_model *m, const char *file, int n);
-void gpu_model_close(gpu_model *m);
-/* The small float model (support/small_model.h), written to the test's folder. n_ctx 0: its own. */
-void gpu_small_open(gpu_model *m, int n, int n_ctx);
-/* The CPU's logits of position i. */
-const float *gpu_want(gpu_model *m, pn_kv_type kv_type, int i);
-
-/* A model of four layers, every second with attention, of type `quant` but for the matrices in
- * `types`, which is one of the two below: 256-weight types; 32-weight and float ones. */
-extern const char *const gpu_k_types[], *const gpu_b_types[];
-void gpu_mixed_open(gpu_model *m, const char *quant, const char *const *types, int n);
+#include "support/gpu_models.h"
 
 /* How the stand-in is set up and what is asked of the executor; 0: as it stands here. */
 typedef struct gpu_case {
