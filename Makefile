@@ -244,13 +244,14 @@ test-short-py: ARGS = -k 'not ($(SLOW_PY))'
 # The device code as C++, one library an architecture (tests/cuda/cushim.h), checked by the compiler
 # where it can, and the tests of its kernels; the shim's fibers are x86-64 code.
 CUDA_TEST := $(if $(filter x86_64,$(ARCH)),$(patsubst tests/cuda/%.cpp,$(O)/tests/cuda/%,$(wildcard tests/cuda/test_*.cpp)))
-CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backends_cpu.o cuda/backend_shim.o cuda/backend_ptx.o cuda/ptx_parse.o cuda/ptx_run.o cuda/ptx_alu.o cuda/standin.o kernels/harness.o kernels/qmv_data.o)
+CUDA_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backends_cpu.o cuda/backend_shim.o cuda/backend_ptx.o cuda/ptx_parse.o cuda/ptx_run.o cuda/ptx_alu.o cuda/ptx_memory.o cuda/standin.o kernels/harness.o kernels/qmv_data.o)
 SHIM := $(addprefix $(O)/tests/cuda/shim-,370.so 900.so)
 # ThreadSanitizer knows nothing of fibers, and device code runs in one thread: the shim is without it.
 $(SHIM): NO_TSAN = yes
 CXX_ALL = -std=c++17 -Iinclude -Isrc -Itests -fPIC -fvisibility=hidden -pthread -g $(ARITH) -Wall -Wextra -Wshadow \
           $(if $(CI),-Werror) $(if $(NO_TSAN),$(filter-out -fsanitize=thread,$(FLAGS_$(BUILD))),$(FLAGS_$(BUILD)))
 HAS_FMA := $(shell grep -qsw fma /proc/cpuinfo && echo -mfma)
+$(O)/tests/cuda/ptx_alu.o: CXX_ALL += $(HAS_FMA)
 SHIM_FLAGS := -O2 -DPN_CUSHIM $(HAS_FMA) -fno-strict-aliasing -Wno-unknown-pragmas -fsanitize-undefined-trap-on-error \
               -fsanitize=alignment,bounds,shift-exponent,signed-integer-overflow,integer-divide-by-zero,null
 $(O)/tests/%.o: tests/%.cpp Makefile
@@ -277,7 +278,7 @@ $(FAKECUDA): $(patsubst %.cpp,$(O)/%.o,$(wildcard tests/cuda/fake*.cpp)) | $(SHI
 COST_OBJ := $(addprefix $(O)/tests/cuda/cost,_count.o _card.o)
 COST_SM  := 37 86 90
 $(O)/tests/cuda/test_cost: $(COST_OBJ)
-$(O)/tests/cuda/cost: %: %.o $(COST_OBJ) $(addprefix $(O)/tests/cuda/,ptx_parse.o ptx_run.o ptx_alu.o standin.o) $(LIB) | $(SHIM) $(FAKECUDA)
+$(O)/tests/cuda/cost: %: %.o $(COST_OBJ) $(addprefix $(O)/tests/cuda/,ptx_parse.o ptx_run.o ptx_alu.o ptx_memory.o standin.o) $(LIB) | $(SHIM) $(FAKECUDA)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(ALL_LDFLAGS) $(call wrap,fwrite pn_synth_gen_fill fc_repack_weight fc_cubins) $^ $(LDLIBS) -ldl -o $@
 $(CUDA_DIR)/pantheon-%.uses: $(CUDA_DIR)/pantheon-%.cubin scripts/cuda.py

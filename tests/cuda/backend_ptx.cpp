@@ -45,7 +45,7 @@ class ptx : public backend
     bool launch(const char *kernel, const void *args, size_t, const unsigned grid[3],
                 const unsigned block[3], size_t smem) override
     {
-        ptx_launch(&module_.kernels.at(kernel), grid, block, smem, args);
+        ptx_launch(ptx_get(&module_, kernel), grid, block, smem, args);
         return true; /* what a GPU refuses, the shim's backends have refused before */
     }
     unsigned long long executed() const override

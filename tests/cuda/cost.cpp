@@ -215,7 +215,7 @@ static unsigned sample(const fakecuda_launch *l)
 
 static cost_time execute(const fakecuda_launch *l)
 {
-    ptx_kernel &k = module.kernels.at(l->kernel);
+    ptx_kernel &k = *ptx_get(&module, l->kernel);
     cost_launch c = {};
     c.n_block = l->grid[0] * l->grid[1] * l->grid[2];
     c.threads = l->block[0];

@@ -8,6 +8,7 @@
 #include <random>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <vector>
 
@@ -257,17 +258,21 @@ void cushim_mma(unsigned n_row, unsigned depth, int *c, const uint32_t *a, const
     unsigned arrived;
     const uint64_t *const all =
         cushim_meet(CUSHIM_MMA, 0xffffffffu, (uint64_t)(uintptr_t)&mine, &arrived);
-    const unsigned g = cushim_cur->lane / 4, t = cushim_cur->lane % 4;
-    int sum[4] = { 0, 0, 0, 0 };
-    for (unsigned i = 0; i < n_row / 4; i++) {
-        const unsigned row = g + 8 * (i / 2), col = 2 * t + i % 2;
-        for (unsigned k = 0; k < depth; k++) {
-            const fragments *const fa = (const fragments *)(uintptr_t)all[row % 8 * 4 + k / 4 % 4];
-            const fragments *const fb = (const fragments *)(uintptr_t)all[col * 4 + k / 4 % 4];
-            const uint32_t wa = fa->a[k / 16 * (n_row / 8) + row / 8], wb = fb->b[k / 16];
-            sum[i] += (int8_t)(wa >> 8 * (k % 4)) * (int8_t)(wb >> 8 * (k % 4));
+    const unsigned g = cushim_cur->lane / 4, t = cushim_cur->lane % 4, n_a = n_row / 8;
+    int8_t row[2][32], col[2][32]; /* this lane's, of depth */
+    for (unsigned k = 0; k < depth / 4; k++) {
+        const fragments *const fa = (const fragments *)(uintptr_t)all[g * 4 + k % 4];
+        for (unsigned r = 0; r < n_a; r++)
+            memcpy(&row[r][4 * k], &fa->a[k / 4 * n_a + r], 4);
+        for (unsigned n = 0; n < 2; n++) {
+            const fragments *const fb = (const fragments *)(uintptr_t)all[(2 * t + n) * 4 + k % 4];
+            memcpy(&col[n][4 * k], &fb->b[k / 4], 4);
         }
     }
+    int sum[4] = { 0, 0, 0, 0 };
+    for (unsigned i = 0; i < n_row / 4; i++)
+        for (unsigned k = 0; k < depth; k++)
+            sum[i] += row[i / 2][k] * col[i % 2][k];
     cushim_part(all);
     __syncwarp(); /* nobody leaves, or writes c, which may be a or b, while others read */
     for (unsigned i = 0; i < n_row / 4; i++)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <malloc.h>
 #include <map>
 #include <math.h>
 #include <memory>
@@ -42,6 +43,8 @@ char what[160];
 int n_fail, n_launch;
 uint64_t random_state;
 std::map<unsigned char *, block> memory;
+std::multimap<size_t, unsigned char *>
+    spare; /* mappings of arrays that were freed, by their bytes */
 std::set<std::string> kernels_run;
 std::function<void(const char *, double)> on_time;
 
@@ -99,16 +102,30 @@ void fail(const char *fmt, ...)
 
 /* --- device memory ---------------------------------------------------------------------------- */
 
+/* Pages and behind them one that faults. Those of freed arrays are taken again: to map and unmap
+ * them for every array takes longer than many a kernel. */
+static unsigned char *guarded_pages(size_t bytes)
+{
+    const auto kept = spare.find(bytes + PAGE);
+    if (kept != spare.end()) {
+        unsigned char *const p = kept->second;
+        spare.erase(kept);
+        return p;
+    }
+    unsigned char *const p = (unsigned char *)mmap(nullptr, bytes + PAGE, PROT_READ | PROT_WRITE,
+                                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED || mprotect(p + bytes, PAGE, PROT_NONE)) {
+        fprintf(stderr, "out of memory\n");
+        exit(2);
+    }
+    return p;
+}
+
 void *device_alloc(size_t bytes, bool holds_addresses)
 {
     const size_t held = (bytes + 63) / 64 * 64; /* the end stays near the page that faults */
     const size_t pages = (held + PAGE - 1) / PAGE * PAGE + PAGE;
-    unsigned char *const map = (unsigned char *)mmap(nullptr, pages + PAGE, PROT_READ | PROT_WRITE,
-                                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED || mprotect(map + pages, PAGE, PROT_NONE)) {
-        fprintf(stderr, "out of memory\n");
-        exit(2);
-    }
+    unsigned char *const map = guarded_pages(pages);
     unsigned char *const p = map + pages - held;
     memset(map, CANARY, pages);
     memset(p, 0xff, bytes);
@@ -127,7 +144,7 @@ void device_free(void *ptr)
             break;
         }
     running->drop_memory(p);
-    munmap(b.map, b.map_bytes);
+    spare.insert({ b.map_bytes, b.map });
     memory.erase(p);
 }
 
@@ -275,6 +292,8 @@ int main(int, char **argv)
 {
     setvbuf(stdout, nullptr, _IOLBF, 0);
     catch_faults();
+    mallopt(M_MMAP_THRESHOLD, 1 << 30); /* what is freed is taken again, without the system */
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     cpu.reset(new pn_kernels);
     pn_kernels_init(cpu.get(), cpu_level());
     const char *const only = getenv("ONLY"), *const which = getenv("BACKEND");

@@ -85,6 +85,13 @@ enum ptx_type {
     PRED,
     NO_TYPE
 };
+/* How two values stand to each other. */
+enum ptx_relation {
+    LESS = 1,
+    EQUAL = 2,
+    GREATER = 4,
+    UNORDERED = 8
+};
 enum ptx_space {
     GENERIC,
     GLOBAL,
@@ -119,6 +126,8 @@ struct ptx_instruction {
     ptx_type type = NO_TYPE, from = NO_TYPE; /* from: the second one */
     ptx_space space = GENERIC;
     std::string mode; /* lt, bfly, hi, wide, rzi, add, ... */
+    bool is_wide = false, is_high = false;
+    unsigned when = 0; /* a comparison's: of ptx_relation */
     std::string combine;
     int vector = 1;
     int pred = -1; /* the guard */
@@ -136,16 +145,21 @@ struct ptx_kernel {
     std::vector<ptx_instruction> code;
     std::map<std::string, int> registers, labels;
     std::map<std::string, int64_t> symbols; /* parameters, shared and local variables: offsets */
+    std::vector<std::string> body;          /* its statements, until somebody needs the code */
 };
 
 struct ptx_module {
     int arch = 0; /* 370 */
     std::map<std::string, ptx_kernel> kernels;
     std::map<std::string, std::vector<unsigned char>> variables; /* .global, .const */
+    /* Shared variables: a kernel has all of them, its own, and behind them the dynamic memory. */
+    std::vector<std::string> shared, dynamic;
 };
 
 /* Reads a module; false when there is no such file. */
 bool ptx_load(ptx_module *m, const char *file);
+/* A kernel with its code, which is parsed at the first call: a test needs few of them. */
+ptx_kernel *ptx_get(ptx_module *m, const std::string &name);
 
 /* Ends the program. */
 [[noreturn]] void ptx_die(const std::string &what, const std::string &where);

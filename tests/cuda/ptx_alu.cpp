@@ -1,9 +1,8 @@
 /* What one instruction does to the lanes of a warp (ptx.h). Source: PTX ISA 8.x. */
-#include "cuda/ptx_run.h"
+#include "cuda/ptx_lanes.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 size_t ptx_size(ptx_type t)
 {
@@ -11,60 +10,7 @@ size_t ptx_size(ptx_type t)
     return sizes[t];
 }
 
-static bool is_signed(ptx_type t)
-{
-    return t >= S8 && t <= S64;
-}
-
-static float to_float(uint64_t v)
-{
-    const uint32_t u = (uint32_t)v;
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-
-static uint64_t to_bits(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    return u;
-}
-
-/* The value of the type in a register, sign- or zero-extended. */
-static int64_t extend(uint64_t v, ptx_type t)
-{
-    switch (t) {
-    case U8:
-    case B8:
-    case PRED:
-        return (uint8_t)v;
-    case U16:
-    case B16:
-        return (uint16_t)v;
-    case U32:
-    case B32:
-    case F32:
-    case NO_TYPE:
-        return (uint32_t)v;
-    case S8:
-        return (int8_t)v;
-    case S16:
-        return (int16_t)v;
-    case S32:
-        return (int32_t)v;
-    default:
-        return (int64_t)v;
-    }
-}
-
-static uint64_t cut(uint64_t v, ptx_type t)
-{
-    const size_t n = ptx_size(t);
-    return n == 8 ? v : v & (((uint64_t)1 << 8 * n) - 1);
-}
-
-static uint64_t value(const ptx_warp &w, const ptx_operand &a, int lane)
+uint64_t ptx_value(const ptx_warp &w, const ptx_operand &a, int lane)
 {
     switch (a.kind) {
     case ptx_operand::REGISTER: {
@@ -88,262 +34,301 @@ static uint64_t value(const ptx_warp &w, const ptx_operand &a, int lane)
     }
 }
 
-#define EACH_LANE                                       \
-    for (uint32_t left_ = m; left_; left_ &= left_ - 1) \
-        if (const int lane = __builtin_ctz(left_); true)
-#define ARG(n) value(*w, i.args[n], lane)
-#define DEST   w->reg[(size_t)i.args[0].reg * 32 + (size_t)lane]
-
 /* --- arithmetic ------------------------------------------------------------------------------- */
 
-static float float_op(const ptx_instruction &i, float x, float y)
+static void float_arithmetic(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
+    const row x(*w, i.args[1]), y(*w, i.args[2]);
     switch (i.op) {
     case OP_ADD:
-        return x + y;
+        return set(w, i, m, [&](int l) { return to_bits(x.f(l) + y.f(l)); });
     case OP_SUB:
-        return x - y;
+        return set(w, i, m, [&](int l) { return to_bits(x.f(l) - y.f(l)); });
     case OP_MUL:
-        return x * y;
+        return set(w, i, m, [&](int l) { return to_bits(x.f(l) * y.f(l)); });
     case OP_DIV:
-        return x / y;
+        return set(w, i, m, [&](int l) { return to_bits(x.f(l) / y.f(l)); });
     case OP_MAX: /* with a constant: what the compiler makes of a comparison */
     case OP_MIN:
         if (i.args[2].kind != ptx_operand::NUMBER)
             ptx_die("a maximum of the hardware's", i.text);
-        return (i.op == OP_MAX ? x > y : x < y) ? x : y;
+        if (i.op == OP_MAX)
+            return set(w, i, m, [&](int l) { return x.f(l) > y.f(l) ? to_bits(x.f(l)) : y[l]; });
+        return set(w, i, m, [&](int l) { return x.f(l) < y.f(l) ? to_bits(x.f(l)) : y[l]; });
     default:
         ptx_die("not implemented for floats", i.text);
     }
 }
 
-static int64_t integer_op(const ptx_instruction &i, int64_t x, int64_t y)
+static uint64_t high_half(int64_t x, int64_t y, const width &t)
 {
-    const uint64_t ux = (uint64_t)x, uy = (uint64_t)y;
+    if (t.n < 64)
+        return (uint64_t)((int64_t)((uint64_t)x * (uint64_t)y) >> t.n);
+    return t.is_signed ? (uint64_t)((__int128)x * y >> 64)
+                       : (uint64_t)((unsigned __int128)(uint64_t)x * (uint64_t)y >> 64);
+}
+
+static int64_t quotient(const ptx_instruction &i, int64_t x, int64_t y)
+{
+    if (!y)
+        ptx_die("division by zero", i.text);
+    if (i.type == U64) {
+        const uint64_t ux = (uint64_t)x, uy = (uint64_t)y;
+        return (int64_t)(i.op == OP_DIV ? ux / uy : ux % uy);
+    }
+    return i.op == OP_DIV ? x / y : x % y;
+}
+
+static bool is_less(int64_t x, int64_t y, bool by_size)
+{
+    return by_size ? (uint64_t)x < (uint64_t)y : x < y;
+}
+
+static void arithmetic(ptx_warp *w, const ptx_instruction &i, uint32_t m)
+{
+    if (i.type == F32)
+        return float_arithmetic(w, i, m);
+    const row x(*w, i.args[1]), y(*w, i.args[2]);
+    const width t(i.type);
+    const bool by_size = i.type == U64, is_max = i.op == OP_MAX;
     switch (i.op) {
     case OP_ADD:
-        return (int64_t)(ux + uy);
+        return set(w, i, m, [&](int l) { return t.cut(x[l] + y[l]); });
     case OP_SUB:
-        return (int64_t)(ux - uy);
+        return set(w, i, m, [&](int l) { return t.cut(x[l] - y[l]); });
     case OP_MUL:
-        if (i.mode == "hi")
-            return ptx_size(i.type) == 8
-                       ? (int64_t)(is_signed(i.type) ? (uint64_t)((__int128)x * y >> 64)
-                                                     : (uint64_t)((unsigned __int128)ux * uy >> 64))
-                       : (int64_t)(ux * uy) >> 8 * ptx_size(i.type);
-        return (int64_t)(ux * uy);
+        if (i.is_high)
+            return set(w, i, m,
+                       [&](int l) { return t.cut(high_half(t.extend(x[l]), t.extend(y[l]), t)); });
+        if (i.is_wide) {
+            const uint64_t mask = t.n == 16 ? 0xffffffff : ~0ull;
+            return set(w, i, m, [&](int l) {
+                return (uint64_t)t.extend(x[l]) * (uint64_t)t.extend(y[l]) & mask;
+            });
+        }
+        return set(w, i, m, [&](int l) { return t.cut(x[l] * y[l]); });
     case OP_DIV:
     case OP_REM:
-        if (!y)
-            ptx_die("division by zero", i.text);
-        if (i.type == U64)
-            return (int64_t)(i.op == OP_DIV ? ux / uy : ux % uy);
-        return i.op == OP_DIV ? x / y : x % y;
+        return set(w, i, m, [&](int l) {
+            return t.cut((uint64_t)quotient(i, t.extend(x[l]), t.extend(y[l])));
+        });
     case OP_MIN:
-        return (i.type == U64 ? ux < uy : x < y) ? x : y;
     case OP_MAX:
-        return (i.type == U64 ? ux > uy : x > y) ? x : y;
+        return set(w, i, m, [&](int l) {
+            const int64_t a = t.extend(x[l]), b = t.extend(y[l]);
+            return t.cut((uint64_t)(is_less(a, b, by_size) != is_max ? a : b));
+        });
     default:
         ptx_die("not implemented", i.text);
     }
 }
 
-static void arithmetic(ptx_warp *w, const ptx_instruction &i, uint32_t m)
+static void multiply_add(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
-    const ptx_type t = i.type;
-    if (t == F32) {
-        EACH_LANE DEST = to_bits(float_op(i, to_float(ARG(1)), to_float(ARG(2))));
-        return;
-    }
-    EACH_LANE
-    {
-        const int64_t r = integer_op(i, extend(ARG(1), t), extend(ARG(2), t));
-        DEST = i.mode == "wide" ? (uint64_t)r & (ptx_size(t) == 2 ? 0xffffffff : ~0ull)
-                                : cut((uint64_t)r, t);
-    }
+    const row x(*w, i.args[1]), y(*w, i.args[2]), z(*w, i.args[3]);
+    const width t(i.type);
+    if (i.op == OP_FMA)
+        set(w, i, m, [&](int l) { return to_bits(__builtin_fmaf(x.f(l), y.f(l), z.f(l))); });
+    else if (i.is_wide)
+        set(w, i, m,
+            [&](int l) { return (uint64_t)t.extend(x[l]) * (uint64_t)t.extend(y[l]) + z[l]; });
+    else
+        set(w, i, m, [&](int l) { return t.cut(x[l] * y[l] + z[l]); });
+}
+
+static uint64_t reversed(uint64_t x, unsigned n)
+{
+    uint64_t r = 0;
+    for (unsigned b = 0; b < n; b++)
+        r = r << 1 | (x >> b & 1);
+    return r;
 }
 
 static void unary(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
-    const ptx_type t = i.type;
-    EACH_LANE
-    {
-        const uint64_t x = ARG(1);
-        switch (i.op) {
-        case OP_NEG:
-            DEST = t == F32 ? (x ^ 0x80000000u) & 0xffffffffu : cut(-x, t);
-            break;
-        case OP_ABS:
-            DEST = t == F32 ? x & 0x7fffffffu : cut((uint64_t)llabs(extend(x, t)), t);
-            break;
-        case OP_NOT:
-            DEST = t == PRED ? !x : cut(~x, t);
-            break;
-        case OP_POPC:
-            DEST = (uint64_t)__builtin_popcountll(cut(x, t));
-            break;
-        case OP_BFIND: { /* the highest bit, or with .shiftamt by how much it may be shifted */
-            const uint64_t v = cut(x, t), n = 8 * ptx_size(t);
-            if (is_signed(t))
-                ptx_die("not implemented", i.text);
-            const uint64_t at = v ? 63 - (uint64_t)__builtin_clzll(v) : 0xffffffff;
-            DEST = v && i.mode == "shiftamt" ? n - 1 - at : at;
-            break;
-        }
-        case OP_BREV: {
-            uint64_t r = 0;
-            for (size_t b = 0; b < 8 * ptx_size(t); b++)
-                r = r << 1 | (x >> b & 1);
-            DEST = r;
-            break;
-        }
-        case OP_CLZ:
-            DEST = cut(x, t) ? (uint64_t)__builtin_clzll(cut(x, t)) - (64 - 8 * ptx_size(t))
-                             : 8 * ptx_size(t);
-            break;
-        case OP_SQRT:
-            DEST = to_bits(sqrtf(to_float(x)));
-            break;
-        default:
+    const row x(*w, i.args[1]);
+    const width t(i.type);
+    const auto zeros = [&](uint64_t v) { return (unsigned)__builtin_clzll(v) - t.spare; };
+    switch (i.op) {
+    case OP_NEG:
+        if (i.type == F32)
+            return set(w, i, m, [&](int l) { return (x[l] ^ 0x80000000u) & 0xffffffffu; });
+        return set(w, i, m, [&](int l) { return t.cut(-x[l]); });
+    case OP_ABS:
+        if (i.type == F32)
+            return set(w, i, m, [&](int l) { return x[l] & 0x7fffffffu; });
+        return set(w, i, m, [&](int l) { return t.cut((uint64_t)llabs(t.extend(x[l]))); });
+    case OP_NOT:
+        if (i.type == PRED)
+            return set(w, i, m, [&](int l) { return (uint64_t)!x[l]; });
+        return set(w, i, m, [&](int l) { return t.cut(~x[l]); });
+    case OP_POPC:
+        return set(w, i, m, [&](int l) { return (uint64_t)__builtin_popcountll(t.cut(x[l])); });
+    case OP_BFIND: { /* the highest bit, or with .shiftamt by how much it may be shifted */
+        if (t.is_signed)
             ptx_die("not implemented", i.text);
-        }
+        const bool is_shift = i.mode == "shiftamt";
+        return set(w, i, m, [&](int l) {
+            const uint64_t v = t.cut(x[l]);
+            return !v ? 0xffffffffu : is_shift ? zeros(v) : t.n - 1 - zeros(v);
+        });
+    }
+    case OP_BREV:
+        return set(w, i, m, [&](int l) { return reversed(x[l], t.n); });
+    case OP_CLZ:
+        return set(w, i, m, [&](int l) { return t.cut(x[l]) ? zeros(t.cut(x[l])) : t.n; });
+    case OP_SQRT:
+        return set(w, i, m, [&](int l) { return to_bits(sqrtf(x.f(l))); });
+    default:
+        ptx_die("not implemented", i.text);
     }
 }
 
-/* tidy: long, a table of instructions */
-static void bits(ptx_warp *w, const ptx_instruction &i, uint32_t m)
+/* --- bits ------------------------------------------------------------------------------------- */
+
+static void shift(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
-    const ptx_type t = i.type;
-    const unsigned n = 8 * (unsigned)ptx_size(t);
-    EACH_LANE
-    {
-        const uint64_t x = ARG(1), y = ARG(2), z = i.args.size() > 3 ? ARG(3) : 0;
-        const unsigned by = (uint32_t)y;
-        switch (i.op) {
-        case OP_AND:
-            DEST = x & y;
-            break;
-        case OP_OR:
-            DEST = x | y;
-            break;
-        case OP_XOR:
-            DEST = x ^ y;
-            break;
-        case OP_SHL:
-            DEST = by >= n ? 0 : cut(x << by, t);
-            break;
-        case OP_SHR: {
-            const int64_t s = extend(x, t);
-            if (is_signed(t))
-                DEST = cut((uint64_t)(s >> (by >= n ? 63 : by)), t);
-            else
-                DEST = by >= n ? 0 : cut(x, t) >> by;
-            break;
-        }
-        case OP_SHF: {
-            const unsigned c = i.mode.find("clamp") != std::string::npos
-                                   ? ((uint32_t)z > 32 ? 32 : (uint32_t)z)
-                                   : (uint32_t)z & 31;
-            const uint64_t both = y << 32 | (uint32_t)x;
-            DEST = (uint32_t)(i.mode[0] == 'r' ? both >> c : both << c >> 32);
-            break;
-        }
-        case OP_BFE: {
-            const unsigned pos = (uint32_t)y & 255, len = (uint32_t)z & 255;
-            uint64_t r = pos >= n ? 0 : cut(x, t) >> pos;
-            if (len < n)
-                r &= ((uint64_t)1 << len) - 1;
-            if (is_signed(t) && len && len < n && (r >> (len - 1) & 1))
-                r |= ~(uint64_t)0 << len;
-            DEST = cut(r, t);
-            break;
-        }
-        case OP_BFI: {
-            const unsigned pos = (uint32_t)z & 255, len = (uint32_t)ARG(4) & 255;
-            const uint64_t mask =
-                pos >= n ? 0 : (len >= n ? ~(uint64_t)0 : ((uint64_t)1 << len) - 1) << pos;
-            DEST = cut((y & ~mask) | (pos >= n ? 0 : x << pos & mask), t);
-            break;
-        }
-        case OP_PRMT: {
-            const uint64_t both = y << 32 | (uint32_t)x;
-            uint32_t r = 0;
-            for (int b = 0; b < 4; b++) {
-                const unsigned c = (unsigned)(z >> 4 * b) & 15;
-                uint8_t byte = (uint8_t)(both >> 8 * (c & 7));
-                byte = c & 8 ? (byte & 128 ? 255 : 0) : byte;
-                r |= (uint32_t)byte << 8 * b;
-            }
-            DEST = r;
-            break;
-        }
-        case OP_LOP3: {
-            const unsigned table = (unsigned)ARG(4);
-            uint32_t r = 0;
-            for (int b = 0; b < 32; b++)
-                r |= (table >> ((x >> b & 1) * 4 + (y >> b & 1) * 2 + (z >> b & 1)) & 1u) << b;
-            DEST = r;
-            break;
-        }
-        default:
-            ptx_die("not implemented", i.text);
-        }
+    const row x(*w, i.args[1]), y(*w, i.args[2]);
+    const width t(i.type);
+    if (i.op == OP_SHL)
+        set(w, i, m, [&](int l) {
+            const unsigned by = (uint32_t)y[l];
+            return by >= t.n ? 0 : t.cut(x[l] << by);
+        });
+    else if (t.is_signed)
+        set(w, i, m, [&](int l) {
+            const unsigned by = (uint32_t)y[l];
+            return t.cut((uint64_t)(t.extend(x[l]) >> (by >= t.n ? 63 : by)));
+        });
+    else
+        set(w, i, m, [&](int l) {
+            const unsigned by = (uint32_t)y[l];
+            return by >= t.n ? 0 : t.cut(x[l]) >> by;
+        });
+}
+
+/* Of two registers, one behind the other. */
+static void funnel(ptx_warp *w, const ptx_instruction &i, uint32_t m)
+{
+    const row x(*w, i.args[1]), y(*w, i.args[2]), z(*w, i.args[3]);
+    const bool clamps = i.mode.find("clamp") != std::string::npos, is_right = i.mode[0] == 'r';
+    set(w, i, m, [&](int l) {
+        const uint32_t by = (uint32_t)z[l], c = clamps ? std::min(by, 32u) : by & 31;
+        const uint64_t both = y[l] << 32 | (uint32_t)x[l];
+        return (uint64_t)(uint32_t)(is_right ? both >> c : both << c >> 32);
+    });
+}
+
+static uint64_t extract(const width &t, uint64_t x, unsigned pos, unsigned len)
+{
+    uint64_t r = pos >= t.n ? 0 : t.cut(x) >> pos;
+    if (len < t.n)
+        r &= ((uint64_t)1 << len) - 1;
+    if (t.is_signed && len && len < t.n && (r >> (len - 1) & 1))
+        r |= ~(uint64_t)0 << len;
+    return t.cut(r);
+}
+
+static uint64_t insert(const width &t, uint64_t x, uint64_t y, unsigned pos, unsigned len)
+{
+    if (pos >= t.n)
+        return t.cut(y);
+    const uint64_t mask = (len >= t.n ? ~(uint64_t)0 : ((uint64_t)1 << len) - 1) << pos;
+    return t.cut((y & ~mask) | (x << pos & mask));
+}
+
+static uint64_t permuted(uint32_t x, uint32_t y, uint32_t choice)
+{
+    const uint64_t both = (uint64_t)y << 32 | x;
+    uint32_t r = 0;
+    for (int b = 0; b < 4; b++) {
+        const unsigned c = choice >> 4 * b & 15;
+        uint8_t byte = (uint8_t)(both >> 8 * (c & 7));
+        byte = c & 8 ? (byte & 128 ? 255 : 0) : byte;
+        r |= (uint32_t)byte << 8 * b;
+    }
+    return r;
+}
+
+/* Bit by bit what the table says of three bits: the or of the rows that are set. */
+static uint64_t looked_up(uint32_t x, uint32_t y, uint32_t z, unsigned table)
+{
+    uint32_t r = 0;
+    for (unsigned k = 0; k < 8; k++)
+        if (table >> k & 1)
+            r |= (k & 4 ? x : ~x) & (k & 2 ? y : ~y) & (k & 1 ? z : ~z);
+    return r;
+}
+
+static void fields(ptx_warp *w, const ptx_instruction &i, uint32_t m)
+{
+    const row x(*w, i.args[1]), y(*w, i.args[2]), z(*w, i.args[3]);
+    const width t(i.type);
+    switch (i.op) {
+    case OP_BFE:
+        return set(w, i, m, [&](int l) { return extract(t, x[l], y[l] & 255, z[l] & 255); });
+    case OP_BFI: {
+        const row len(*w, i.args[4]);
+        return set(w, i, m, [&](int l) { return insert(t, x[l], y[l], z[l] & 255, len[l] & 255); });
+    }
+    case OP_PRMT:
+        return set(w, i, m,
+                   [&](int l) { return permuted((uint32_t)x[l], (uint32_t)y[l], (uint32_t)z[l]); });
+    default: { /* lop3 */
+        const unsigned table = (unsigned)i.args[4].number;
+        return set(w, i, m, [&](int l) {
+            return looked_up((uint32_t)x[l], (uint32_t)y[l], (uint32_t)z[l], table);
+        });
+    }
     }
 }
 
-static bool compare(const std::string &c, bool less, bool equal, bool unordered)
+static void logic(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
-    if (c == "eq")
-        return equal;
-    if (c == "ne")
-        return !equal && !unordered;
-    if (c == "lt" || c == "lo")
-        return less;
-    if (c == "le" || c == "ls")
-        return less || equal;
-    if (c == "gt" || c == "hi")
-        return !less && !equal && !unordered;
-    if (c == "ge" || c == "hs")
-        return !less && !unordered;
-    if (c == "equ")
-        return equal || unordered;
-    if (c == "neu")
-        return !equal;
-    if (c == "ltu")
-        return less || unordered;
-    if (c == "leu")
-        return less || equal || unordered;
-    if (c == "gtu")
-        return !less && !equal;
-    if (c == "geu")
-        return !less;
-    if (c == "nan")
-        return unordered;
-    if (c == "num")
-        return !unordered;
-    ptx_die("comparison", c);
+    const row x(*w, i.args[1]), y(*w, i.args[2]);
+    if (i.op == OP_AND)
+        set(w, i, m, [&](int l) { return x[l] & y[l]; });
+    else if (i.op == OP_OR)
+        set(w, i, m, [&](int l) { return x[l] | y[l]; });
+    else
+        set(w, i, m, [&](int l) { return x[l] ^ y[l]; });
 }
+
+/* --- comparisons, conversions ----------------------------------------------------------------- */
 
 static void set_predicate(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
-    const ptx_type t = i.type;
-    const bool by_size = t == U64 || t == B64;
-    EACH_LANE
-    {
-        bool r;
-        if (t == F32) {
-            const float x = to_float(ARG(1)), y = to_float(ARG(2));
-            r = compare(i.mode, x < y, x == y, x != x || y != y);
-        } else {
-            const int64_t x = extend(ARG(1), t), y = extend(ARG(2), t);
-            r = compare(i.mode, by_size ? (uint64_t)x < (uint64_t)y : x < y, x == y, false);
+    const row x(*w, i.args[1]), y(*w, i.args[2]);
+    const width t(i.type);
+    const bool by_size = i.type == U64 || i.type == B64;
+    const unsigned when = i.when;
+    uint64_t holds[32];
+    if (i.type == F32)
+        for (int l = 0; l < 32; l++) {
+            const float a = x.f(l), b = y.f(l);
+            holds[l] = (when & (a < b ? LESS : a == b ? EQUAL : a > b ? GREATER : UNORDERED)) != 0;
         }
-        if (!i.combine.empty()) {
-            const bool c = ARG(3) != 0;
-            r = i.combine == "and" ? r && c : i.combine == "or" ? r || c : r != c;
+    else
+        for (int l = 0; l < 32; l++) {
+            const int64_t a = t.extend(x[l]), b = t.extend(y[l]);
+            holds[l] = (when & (a == b ? EQUAL : is_less(a, b, by_size) ? LESS : GREATER)) != 0;
         }
-        DEST = r;
-    }
+    if (i.combine.empty())
+        return set(w, i, m, [&](int l) { return holds[l]; });
+    const row c(*w, i.args[3]);
+    if (i.combine == "and")
+        set(w, i, m, [&](int l) { return holds[l] & (c[l] != 0); });
+    else if (i.combine == "or")
+        set(w, i, m, [&](int l) { return holds[l] | (c[l] != 0); });
+    else
+        set(w, i, m, [&](int l) { return holds[l] ^ (c[l] != 0); });
+}
+
+static void select(ptx_warp *w, const ptx_instruction &i, uint32_t m)
+{
+    const row x(*w, i.args[1]), y(*w, i.args[2]), c(*w, i.args[3]);
+    const width t(i.type);
+    set(w, i, m, [&](int l) { return t.cut(c[l] ? x[l] : y[l]); });
 }
 
 /* Exact. */
@@ -352,275 +337,110 @@ static float half_to_float(uint16_t h)
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff;
     if (e == 31)
         return to_float(m ? 0x7fffffff : sign | 0x7f800000);
-    return ldexpf(to_float(sign | 0x3f800000), -24) * (float)(e ? (m | 0x400) << (e - 1) : m);
+    return to_float(sign | 0x33800000) * (float)(e ? (m | 0x400) << (e - 1) : m); /* 2^-24 */
 }
 
 static void convert(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
-    const ptx_type to = i.type, from = i.from;
-    EACH_LANE
-    {
-        const uint64_t x = ARG(1);
-        if (to == F32 && i.mode == "f16") {
-            DEST = to_bits(half_to_float((uint16_t)x));
-        } else if (to == F32 && from == F32) {
-            if (i.mode != "rni")
-                ptx_die("rounding", i.text);
-            DEST = to_bits(rintf(to_float(x)));
-        } else if (to == F32) {
-            DEST = to_bits(from == U64 ? (float)x : (float)extend(x, from));
-        } else if (from == F32) {
-            if (i.mode != "rzi" && i.mode != "rni")
-                ptx_die("rounding", i.text);
-            const float f = to_float(x);
-            DEST = cut((uint64_t)(int64_t)(i.mode == "rni" ? rintf(f) : f), to);
-        } else { /* a byte lies in a register of 16 bits or more, extended */
-            const uint64_t v = (uint64_t)extend((uint64_t)extend(x, from), to);
-            DEST = ptx_size(to) < 4 ? v & 0xffffffff : cut(v, to);
-        }
+    const row x(*w, i.args[1]);
+    const width to(i.type), from(i.from);
+    const bool is_float = i.type == F32, was_float = i.from == F32, to_nearest = i.mode == "rni";
+    if (is_float && i.mode == "f16")
+        return set(w, i, m, [&](int l) { return to_bits(half_to_float((uint16_t)x[l])); });
+    if (was_float && !to_nearest && (is_float || i.mode != "rzi"))
+        ptx_die("rounding", i.text);
+    if (was_float && is_float)
+        set(w, i, m, [&](int l) { return to_bits(rintf(x.f(l))); });
+    else if (is_float && i.from == U64)
+        set(w, i, m, [&](int l) { return to_bits((float)x[l]); });
+    else if (is_float)
+        set(w, i, m, [&](int l) { return to_bits((float)from.extend(x[l])); });
+    else if (was_float)
+        set(w, i, m, [&](int l) {
+            return to.cut((uint64_t)(int64_t)(to_nearest ? rintf(x.f(l)) : x.f(l)));
+        });
+    else { /* a byte lies in a register of 16 bits or more, extended */
+        const width kept(to.n < 32 ? U32 : i.type);
+        set(w, i, m,
+            [&](int l) { return kept.cut((uint64_t)to.extend((uint64_t)from.extend(x[l]))); });
     }
+}
+
+/* Where shared and local memory lie among generic addresses, and back. */
+static void convert_address(ptx_warp *w, const ptx_instruction &i, uint32_t m)
+{
+    const row x(*w, i.args[1]);
+    const uint64_t window = i.space == SHARED  ? (uint64_t)SHARED_WINDOW
+                            : i.space == LOCAL ? (uint64_t)LOCAL_WINDOW
+                                               : 0;
+    if (!window)
+        set(w, i, m, [&](int l) { return x[l]; });
+    else if (i.text.find(".to.") != std::string::npos)
+        set(w, i, m, [&](int l) { return (uint64_t)(uint32_t)x[l]; });
+    else
+        set(w, i, m, [&](int l) { return window | (uint32_t)x[l]; });
+}
+
+/* The byte at a bit, of either sign. */
+static int byte_at(uint32_t v, int bit, bool is_signed)
+{
+    return is_signed ? (int8_t)(v >> bit) : (int)(uint8_t)(v >> bit);
 }
 
 static void dot(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
+    const row x(*w, i.args[1]), y(*w, i.args[2]), z(*w, i.args[3]);
     const bool sa = i.type == S32, sb = i.from == S32;
-    EACH_LANE
-    {
-        const uint32_t x = (uint32_t)ARG(1), y = (uint32_t)ARG(2);
-        uint32_t c = (uint32_t)ARG(3);
-        if (i.op == OP_DP4A) {
-            for (int b = 0; b < 32; b += 8)
-                c += (uint32_t)((sa ? (int8_t)(x >> b) : (int)(uint8_t)(x >> b)) *
-                                (sb ? (int8_t)(y >> b) : (int)(uint8_t)(y >> b)));
-        } else {
-            const uint32_t part = i.mode == "hi" ? y >> 16 : y;
-            for (int b = 0; b < 2; b++)
-                c += (uint32_t)((sa ? (int16_t)(x >> 16 * b) : (int)(uint16_t)(x >> 16 * b)) *
-                                (sb ? (int8_t)(part >> 8 * b) : (int)(uint8_t)(part >> 8 * b)));
-        }
-        DEST = c;
-    }
+    const unsigned skip = i.op == OP_DP2A && i.is_high ? 16 : 0;
+    if (i.op == OP_DP4A)
+        return set(w, i, m, [&](int l) {
+            const uint32_t a = (uint32_t)x[l], b = (uint32_t)y[l];
+            uint32_t c = (uint32_t)z[l];
+            for (int bit = 0; bit < 32; bit += 8)
+                c += (uint32_t)(byte_at(a, bit, sa) * byte_at(b, bit, sb));
+            return (uint64_t)c;
+        });
+    set(w, i, m, [&](int l) {
+        const uint32_t a = (uint32_t)x[l], b = (uint32_t)y[l] >> skip;
+        uint32_t c = (uint32_t)z[l];
+        for (int k = 0; k < 2; k++)
+            c += (uint32_t)((sa ? (int16_t)(a >> 16 * k) : (int)(uint16_t)(a >> 16 * k)) *
+                            byte_at(b, 8 * k, sb));
+        return (uint64_t)c;
+    });
 }
 
 static void move(ptx_warp *w, const ptx_instruction &i, uint32_t m)
 {
-    const ptx_type t = i.type;
-    EACH_LANE
-    {
-        const ptx_operand &to = i.args[0], &from = i.args[1];
-        if (to.kind == ptx_operand::VECTOR) { /* unpacks */
-            const unsigned n = 8 * (unsigned)ptx_size(t) / (unsigned)to.parts.size();
+    const ptx_operand &to = i.args[0], &from = i.args[1];
+    const width t(i.type);
+    if (to.kind == ptx_operand::VECTOR) { /* unpacks */
+        const unsigned n = t.n / (unsigned)to.parts.size();
+        EACH_LANE
+        {
+            const uint64_t v = ptx_value(*w, from, lane);
             for (size_t k = 0; k < to.parts.size(); k++)
                 w->reg[(size_t)to.parts[k].reg * 32 + (size_t)lane] =
-                    ARG(1) >> n * k & (((uint64_t)1 << n) - 1);
-        } else if (from.kind == ptx_operand::VECTOR) { /* packs */
-            const unsigned n = 8 * (unsigned)ptx_size(t) / (unsigned)from.parts.size();
+                    v >> n * k & (((uint64_t)1 << n) - 1);
+        }
+        return;
+    }
+    if (from.kind == ptx_operand::VECTOR) { /* packs */
+        const unsigned n = t.n / (unsigned)from.parts.size();
+        EACH_LANE
+        {
             uint64_t v = 0;
             for (size_t k = 0; k < from.parts.size(); k++)
-                v |= (value(*w, from.parts[k], lane) & (((uint64_t)1 << n) - 1)) << n * k;
+                v |= (ptx_value(*w, from.parts[k], lane) & (((uint64_t)1 << n) - 1)) << n * k;
             DEST = v;
-        } else {
-            DEST = t == PRED ? ARG(1) != 0 : cut(ARG(1), t);
         }
+        return;
     }
-}
-
-/* --- memory ----------------------------------------------------------------------------------- */
-
-uint64_t ptx_address(const ptx_warp &w, const ptx_operand &a, int lane)
-{
-    const uint64_t base = a.reg >= 0 ? w.reg[(size_t)a.reg * 32 + (size_t)lane] : 0;
-    return base + (uint64_t)a.number;
-}
-
-static void load(ptx_warp *w, const ptx_instruction &i, uint32_t m)
-{
-    const size_t n = ptx_size(i.type), all = n * (size_t)i.vector;
-    EACH_LANE
-    {
-        const unsigned char *const p =
-            ptx_reach(w, lane, i, i.space, ptx_address(*w, i.args[1], lane), all);
-        for (int k = 0; k < i.vector; k++) {
-            uint64_t v = 0;
-            memcpy(&v, p + (size_t)k * n, n);
-            if (is_signed(i.type))
-                v = cut((uint64_t)extend(v, i.type), n < 4 ? B32 : i.type);
-            const ptx_operand &to = i.vector > 1 ? i.args[0].parts[(size_t)k] : i.args[0];
-            w->reg[(size_t)to.reg * 32 + (size_t)lane] = v;
-        }
-    }
-}
-
-static void store(ptx_warp *w, const ptx_instruction &i, uint32_t m)
-{
-    const size_t n = ptx_size(i.type), all = n * (size_t)i.vector;
-    EACH_LANE
-    {
-        unsigned char *const p =
-            ptx_reach(w, lane, i, i.space, ptx_address(*w, i.args[0], lane), all);
-        for (int k = 0; k < i.vector; k++) {
-            const ptx_operand &from = i.vector > 1 ? i.args[1].parts[(size_t)k] : i.args[1];
-            const uint64_t v = value(*w, from, lane);
-            memcpy(p + (size_t)k * n, &v, n);
-        }
-    }
-}
-
-static void atomic(ptx_warp *w, const ptx_instruction &i, uint32_t m)
-{
-    const ptx_type t = i.type;
-    const size_t n = ptx_size(t);
-    if (t == F32)
-        ptx_die("an atomic sum of floats has no order", i.text);
-    EACH_LANE
-    {
-        unsigned char *const p =
-            ptx_reach(w, lane, i, i.space, ptx_address(*w, i.args[1], lane), n);
-        uint64_t old = 0;
-        memcpy(&old, p, n);
-        const int64_t x = extend(old, t), y = extend(ARG(2), t);
-        int64_t r;
-        if (i.mode == "add")
-            r = (int64_t)((uint64_t)x + (uint64_t)y);
-        else if (i.mode == "max")
-            r = x > y ? x : y;
-        else if (i.mode == "min")
-            r = x < y ? x : y;
-        else if (i.mode == "or")
-            r = x | y;
-        else if (i.mode == "and")
-            r = x & y;
-        else if (i.mode == "exch")
-            r = y;
-        else if (i.mode == "inc")
-            r = (uint64_t)x >= (uint64_t)y ? 0 : x + 1;
-        else if (i.mode == "cas")
-            r = x == y ? extend(ARG(3), t) : x;
-        else
-            ptx_die("not implemented", i.text);
-        memcpy(p, &r, n);
-        if (i.args[0].kind == ptx_operand::REGISTER)
-            DEST = old;
-    }
-}
-
-static void copy(ptx_warp *w, const ptx_instruction &i, uint32_t m)
-{
-    EACH_LANE
-    {
-        const size_t n = (size_t)i.args[2].number;
-        unsigned char *const dst =
-            ptx_reach(w, lane, i, SHARED, ptx_address(*w, i.args[0], lane), n);
-        const unsigned char *const src =
-            ptx_reach(w, lane, i, GLOBAL, ptx_address(*w, i.args[1], lane), n);
-        if (n != 16)
-            ptx_die("a copy of other than 16 bytes", i.text);
-        memset(dst, 0xff, n);
-        w->copies.push_back({ dst, src, w->copy_group });
-    }
-}
-
-/* The groups are the warp's here: our code commits and waits with all lanes together. */
-static void copy_wait(ptx_warp *w, const ptx_instruction &i)
-{
-    size_t n = 0;
-    const unsigned keep = (unsigned)i.args[0].number;
-    while (n < w->copies.size() && w->copies[n].group + keep < w->copy_group) {
-        memcpy(w->copies[n].dst, w->copies[n].src, 16);
-        n++;
-    }
-    w->copies.erase(w->copies.begin(), w->copies.begin() + (ptrdiff_t)n);
-}
-
-/* --- what lanes do together ------------------------------------------------------------------ */
-
-/* Whether all lanes of the mask are here. */
-static bool all_here(const ptx_warp &w, const ptx_instruction &i, uint32_t mask, uint32_t m)
-{
-    if (mask != 0xffffffffu && (mask & ~w.live))
-        ptx_die("a mask names a lane that has ended", i.text);
-    return (mask & w.live & m) == (mask & w.live);
-}
-
-static bool shuffle(ptx_warp *w, const ptx_instruction &i, uint32_t m)
-{
-    const uint32_t mask = (uint32_t)value(*w, i.args[4], __builtin_ctz(m));
-    if (!all_here(*w, i, mask, m))
-        return false;
-    uint64_t from[32];
-    EACH_LANE from[lane] = ARG(1);
-    EACH_LANE
-    {
-        const uint32_t b = (uint32_t)ARG(2), c = (uint32_t)ARG(3), clamp = c & 31,
-                       segment = c >> 8 & 31, l = (uint32_t)lane;
-        const uint32_t max = (l & segment) | (clamp & ~segment), min = l & segment;
-        uint32_t j;
-        bool ok;
-        if (i.mode == "bfly") {
-            j = l ^ b;
-            ok = j <= max;
-        } else if (i.mode == "up") {
-            j = l - b;
-            ok = (int)j >= (int)max;
-        } else if (i.mode == "down") {
-            j = l + b;
-            ok = j <= max;
-        } else {
-            j = min | (b & ~segment & 31);
-            ok = j <= max;
-        }
-        j = ok ? j : l;
-        if (!(mask & m & 1u << j))
-            ptx_die("a shuffle reads a lane that is not in its mask", i.text);
-        DEST = from[j];
-    }
-    return true;
-}
-
-static bool vote(ptx_warp *w, const ptx_instruction &i, uint32_t m)
-{
-    const uint32_t mask = (uint32_t)value(*w, i.args[2], __builtin_ctz(m));
-    if (!all_here(*w, i, mask, m))
-        return false;
-    uint32_t yes = 0;
-    EACH_LANE yes |= (ARG(1) != 0 ? 1u : 0u) << lane;
-    uint64_t r;
-    if (i.mode == "ballot")
-        r = yes & mask;
-    else if (i.mode == "any")
-        r = (yes & mask) != 0;
-    else if (i.mode == "all")
-        r = (yes & mask) == (mask & m);
+    const row x(*w, from);
+    if (i.type == PRED)
+        set(w, i, m, [&](int l) { return (uint64_t)(x[l] != 0); });
     else
-        ptx_die("not implemented", i.text);
-    EACH_LANE DEST = r;
-    return true;
-}
-
-static bool multiply(ptx_warp *w, const ptx_instruction &i, uint32_t m)
-{
-    if (m != 0xffffffffu)
-        return false;
-    const size_t n_c = i.args[0].parts.size(), n_row = 4 * n_c;
-    const size_t depth = i.args[2].parts.size() * 16;
-    uint32_t out[32][4];
-    for (int l = 0; l < 32; l++)
-        for (size_t n = 0; n < n_c; n++) {
-            const size_t row = (size_t)l / 4 + 8 * (n / 2), col = 2 * ((size_t)l % 4) + n % 2;
-            uint32_t sum = (uint32_t)value(*w, i.args[3].parts[n], l);
-            for (size_t k = 0; k < depth; k++) {
-                const ptx_operand &a = i.args[1].parts[k / 16 * (n_row / 8) + row / 8];
-                const ptx_operand &b = i.args[2].parts[k / 16];
-                const uint32_t wa = (uint32_t)value(*w, a, (int)(row % 8 * 4 + k / 4 % 4));
-                const uint32_t wb = (uint32_t)value(*w, b, (int)(col * 4 + k / 4 % 4));
-                sum += (uint32_t)((int8_t)(wa >> 8 * (k % 4)) * (int8_t)(wb >> 8 * (k % 4)));
-            }
-            out[l][n] = sum;
-        }
-    for (size_t l = 0; l < 32; l++)
-        for (size_t n = 0; n < n_c; n++)
-            w->reg[(size_t)i.args[0].parts[n].reg * 32 + l] = out[l][n];
-    return true;
+        set(w, i, m, [&](int l) { return t.cut(x[l]); });
 }
 
 /* --- all of them ------------------------------------------------------------------------------ */
@@ -639,16 +459,8 @@ bool ptx_step(ptx_warp *w, const ptx_instruction &i, uint32_t m)
         arithmetic(w, i, m);
         return true;
     case OP_FMA:
-        EACH_LANE DEST =
-            to_bits(__builtin_fmaf(to_float(ARG(1)), to_float(ARG(2)), to_float(ARG(3))));
-        return true;
     case OP_MAD:
-        EACH_LANE
-        {
-            const uint64_t x = (uint64_t)extend(ARG(1), i.type);
-            const uint64_t y = (uint64_t)extend(ARG(2), i.type);
-            DEST = i.mode == "wide" ? x * y + ARG(3) : cut(x * y + ARG(3), i.type);
-        }
+        multiply_add(w, i, m);
         return true;
     case OP_NEG:
     case OP_ABS:
@@ -663,35 +475,32 @@ bool ptx_step(ptx_warp *w, const ptx_instruction &i, uint32_t m)
     case OP_AND:
     case OP_OR:
     case OP_XOR:
+        logic(w, i, m);
+        return true;
     case OP_SHL:
     case OP_SHR:
+        shift(w, i, m);
+        return true;
     case OP_SHF:
+        funnel(w, i, m);
+        return true;
     case OP_BFE:
     case OP_BFI:
     case OP_PRMT:
     case OP_LOP3:
-        bits(w, i, m);
+        fields(w, i, m);
         return true;
     case OP_SETP:
         set_predicate(w, i, m);
         return true;
     case OP_SELP:
-        EACH_LANE DEST = cut(ARG(3) ? ARG(1) : ARG(2), i.type);
+        select(w, i, m);
         return true;
     case OP_CVT:
         convert(w, i, m);
         return true;
-    case OP_CVTA: /* .to turns a generic address into one of the space, cut() does */
-        EACH_LANE
-        {
-            const bool to = i.text.find(".to.") != std::string::npos;
-            uint64_t window = 0;
-            if (i.space == SHARED)
-                window = SHARED_WINDOW;
-            else if (i.space == LOCAL)
-                window = LOCAL_WINDOW;
-            DEST = !window ? ARG(1) : to ? (uint32_t)ARG(1) : window | (uint32_t)ARG(1);
-        }
+    case OP_CVTA:
+        convert_address(w, i, m);
         return true;
     case OP_DP2A:
     case OP_DP4A:
@@ -700,35 +509,7 @@ bool ptx_step(ptx_warp *w, const ptx_instruction &i, uint32_t m)
     case OP_MOV:
         move(w, i, m);
         return true;
-    case OP_LD:
-        load(w, i, m);
-        return true;
-    case OP_ST:
-        store(w, i, m);
-        return true;
-    case OP_ATOM:
-        atomic(w, i, m);
-        return true;
-    case OP_COPY:
-        copy(w, i, m);
-        return true;
-    case OP_COPY_COMMIT:
-        w->copy_group++;
-        return true;
-    case OP_COPY_WAIT:
-        copy_wait(w, i);
-        return true;
-    case OP_FENCE:
-        return true;
-    case OP_SHFL:
-        return shuffle(w, i, m);
-    case OP_VOTE:
-        return vote(w, i, m);
-    case OP_BARWARP:
-        return all_here(*w, i, (uint32_t)value(*w, i.args[0], __builtin_ctz(m)), m);
-    case OP_MMA:
-        return multiply(w, i, m);
     default:
-        ptx_die("not implemented", i.text);
+        return ptx_step_memory(w, i, m);
     }
 }

@@ -59,6 +59,38 @@ static int64_t number(const std::string &s, const std::string &where)
     return v;
 }
 
+/* When a comparison of this name holds. */
+static unsigned relation(const std::string &c)
+{
+    static const struct {
+        const char *name;
+        unsigned when;
+    } all[] = {
+        { "eq", EQUAL },
+        { "ne", LESS | GREATER },
+        { "lt", LESS },
+        { "le", LESS | EQUAL },
+        { "gt", GREATER },
+        { "ge", GREATER | EQUAL },
+        { "lo", LESS },
+        { "ls", LESS | EQUAL },
+        { "hi", GREATER },
+        { "hs", GREATER | EQUAL },
+        { "equ", EQUAL | UNORDERED },
+        { "neu", LESS | GREATER | UNORDERED },
+        { "ltu", LESS | UNORDERED },
+        { "leu", LESS | EQUAL | UNORDERED },
+        { "gtu", GREATER | UNORDERED },
+        { "geu", GREATER | EQUAL | UNORDERED },
+        { "nan", UNORDERED },
+        { "num", LESS | EQUAL | GREATER },
+    };
+    for (const auto &r : all)
+        if (c == r.name)
+            return r.when;
+    ptx_die("comparison", c);
+}
+
 namespace
 {
 class parser
@@ -186,6 +218,10 @@ void parser::modifiers(ptx_instruction *i, const std::vector<std::string> &words
         else if (!known)
             i->mode = i->mode.empty() ? w : i->mode + "." + w;
     }
+    i->is_wide = i->mode == "wide";
+    i->is_high = i->mode == "hi";
+    if (i->op == OP_SETP)
+        i->when = relation(i->mode);
     const bool rounds = i->op == OP_ADD || i->op == OP_SUB || i->op == OP_MUL || i->op == OP_FMA ||
                         i->op == OP_DIV || i->op == OP_SQRT;
     if (i->type == F32 && rounds && !rounded)
@@ -326,27 +362,20 @@ static std::string name_of_entry(const std::string &s)
     return trim(after.substr(0, after.find('(')));
 }
 
-/* Shared variables of the module: a kernel has all of them, its own, and behind them the dynamic
- * memory under its name. */
-struct shared_names {
-    std::vector<std::string> variables, dynamic;
-};
-
 /* All of a kernel's statements; what branches name, as places in the code. */
-static void parse_body(ptx_module *m, ptx_kernel *k, const std::vector<std::string> &lines,
-                       const shared_names &shared)
+static void parse_body(ptx_module *m, ptx_kernel *k)
 {
     parser p(m, k);
-    for (const std::string &s : shared.variables)
+    for (const std::string &s : m->shared)
         p.statement(s);
     std::map<std::string, std::vector<std::string>> tables; /* of brx */
     std::vector<std::string> code;
-    for (const std::string &s : lines) /* declarations first: they may stand anywhere */
+    for (const std::string &s : k->body) /* declarations first: they may stand anywhere */
         if (s[0] == '.' && s.find(".branchtargets") == std::string::npos)
             p.statement(s);
         else
             code.push_back(s);
-    for (const std::string &name : shared.dynamic)
+    for (const std::string &name : m->dynamic)
         k->symbols[name] = (int64_t)((k->shared_bytes + 15) / 16 * 16);
     std::string label;
     for (const std::string &s : code) {
@@ -368,6 +397,15 @@ static void parse_body(ptx_module *m, ptx_kernel *k, const std::vector<std::stri
     }
 }
 
+ptx_kernel *ptx_get(ptx_module *m, const std::string &name)
+{
+    ptx_kernel *const k = &m->kernels.at(name);
+    if (!k->body.empty())
+        parse_body(m, k);
+    k->body.clear();
+    return k;
+}
+
 static void add_parameters(ptx_kernel *k, const std::string &list)
 {
     for (const std::string &s : split(list, ',')) {
@@ -380,13 +418,13 @@ static void add_parameters(ptx_kernel *k, const std::string &list)
 }
 
 /* What stands outside of kernels: tables and shared variables. */
-static void module_statement(ptx_module *m, const std::string &s, shared_names *shared)
+static void module_statement(ptx_module *m, const std::string &s)
 {
     size_t align, bytes;
     if (s.find(".extern .shared") == 0)
-        shared->dynamic.push_back(variable(s, &align, &bytes));
+        m->dynamic.push_back(variable(s, &align, &bytes));
     else if (s.find(".shared ") != std::string::npos)
-        shared->variables.push_back(s.substr(s.find(".shared ")));
+        m->shared.push_back(s.substr(s.find(".shared ")));
     else if (s.find(".const") != std::string::npos || s.find(".global") != std::string::npos)
         add_variable(m, s);
 }
@@ -396,8 +434,6 @@ bool ptx_load(ptx_module *m, const char *file)
     std::ifstream in(file);
     if (!in)
         return false;
-    std::vector<std::string> body;
-    shared_names shared;
     std::string line, held;
     ptx_kernel *k = nullptr;
     bool in_head = false;
@@ -416,7 +452,6 @@ bool ptx_load(ptx_module *m, const char *file)
             k->name = name;
             in_head = true;
             held = line.substr(line.find('('));
-            body.clear();
             continue;
         }
         if (in_head) {
@@ -435,14 +470,12 @@ bool ptx_load(ptx_module *m, const char *file)
             continue;
         }
         if (k && line == "}") {
-            if (--depth == 0) {
-                parse_body(m, k, body, shared);
+            if (--depth == 0)
                 k = nullptr;
-            }
             continue;
         }
         if (k && held.empty() && line.back() == ':') {
-            body.push_back(line);
+            k->body.push_back(line);
             continue;
         }
         held += held.empty() ? line : " " + line;
@@ -450,9 +483,9 @@ bool ptx_load(ptx_module *m, const char *file)
             continue;
         held.pop_back();
         if (k)
-            body.push_back(trim(held));
+            k->body.push_back(trim(held));
         else
-            module_statement(m, held, &shared);
+            module_statement(m, held);
         held.clear();
     }
     for (auto &v : m->variables)

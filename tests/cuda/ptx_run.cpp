@@ -28,7 +28,7 @@ void ptx_drop_memory(const void *p)
 unsigned char *ptx_reach(ptx_warp *w, int lane, const ptx_instruction &i, ptx_space space,
                          uint64_t p, size_t bytes)
 {
-    if (p % bytes)
+    if (p & (bytes - 1)) /* of a power of two */
         ptx_die("misaligned access", i.text);
     if (space == GENERIC)
         space = p >> 56 == SHARED_WINDOW >> 56  ? SHARED
@@ -194,7 +194,7 @@ static void run_block(std::vector<ptx_warp> *warps, ptx_kernel *k, unsigned n_th
         w.groups.assign(1, { 0, w.live, false });
         w.copies.clear();
         w.copy_group = 0;
-        std::fill(w.reg.begin(), w.reg.end(), 0xdeadbeefdeadbeef);
+        memset(w.reg.data(), 0xdd, w.reg.size() * sizeof w.reg[0]);
         std::fill(w.local.begin(), w.local.end(), (unsigned char)0xff);
     }
     for (bool more = true; more;) {

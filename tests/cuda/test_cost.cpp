@@ -111,7 +111,7 @@ cost_counts count(const char *kernel, int sm, unsigned n_block = 1,
     const unsigned grid[3] = { n_block, 1, 1 }, block[3] = { 32, 1, 1 };
     const float *const args = memory;
     ptx_watching = &counter;
-    ptx_launch(&module()->kernels.at(kernel), grid, block, 0, &args, blocks);
+    ptx_launch(ptx_get(module(), kernel), grid, block, 0, &args, blocks);
     ptx_watching = nullptr;
     return counter.counts;
 }
