@@ -1,7 +1,10 @@
 /* The loops around a level's tile: panels of rows, slices of depth, groups of columns.
  *
  * For each panel of t->rows rows and each slice of t->depth weights the tile is unpacked once, to
- * stay in the nearest cache levels while all columns pass by; the sums wait in y between slices.
+ * stay in the nearest cache levels while columns pass by; the sums wait in y between slices. Many
+ * columns pass by in parts, whose activations stay in the second level beside the caller's rows: of
+ * 2048 columns, 256 rows of 2048 weights, 1.06 to 1.14 times as fast (Zen 4, medians).
+ *
  * Meanwhile the next panel's rows, one contiguous piece, are prefetched little by little: an unpack
  * jumps between rows, which the hardware does not foresee. It is worth 15 to 20 % at 24 to 48
  * columns of 512 x 2048 Q4_K, 5 to 8 % of Q8_0 (avx512, 2-core Zen 5 VM, 2026-11-29).
@@ -32,7 +35,8 @@ size_t pn_gemm_loop_scratch_bytes(const pn_gemm_tile *t, size_t n)
 }
 
 enum {
-    NEAR_BYTES = 1024 /* of a piece: 16 lines, where a Zen 4 core waits for 24 at most */
+    NEAR_BYTES = 1024, /* of a piece: 16 lines, where a Zen 4 core waits for 24 at most */
+    COLS_PART = 256    /* columns that pass by all rows before the next come */
 };
 
 /* The panel that is prefetched, and how far it is. */
@@ -90,18 +94,12 @@ static void columns(const pn_gemm_tile *t, const void *tile, float *edge, const 
     }
 }
 
-void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t n_row,
-                  const void *const *x, float *const *y, size_t n_col, size_t n, void *scratch)
+/* All rows of n > 0 weights against at least one column. */
+static void part(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t n_row,
+                 const void *const *x, float *const *y, size_t n_col, size_t n, void *scratch)
 {
     float *const edge = (float *)((uint8_t *)scratch + tile_bytes(t, n));
     memset(edge, 0, t->cols * t->rows * sizeof(float)); /* its spare rows are computed with, too */
-    if (n == 0) {
-        for (size_t c = 0; c < n_col; c++)
-            memset(y[c], 0, n_row * sizeof(float));
-        return;
-    }
-    if (n_col == 0)
-        return;
     /* Of 256 activations: which form they have goes with the type's block. */
     const size_t act_bytes = t->block_n == PN_QK ? sizeof(pn_q8k) : sizeof(pn_q8s);
     const size_t n_step = (n + t->depth - 1) / t->depth * ((n_col + t->cols - 1) / t->cols) +
@@ -120,5 +118,20 @@ void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t
             columns(t, scratch, edge, x, k0 / PN_GEMM_STEP * act_bytes, y, r0, nr, n_col, nk,
                     k0 == 0, &next);
         }
+    }
+}
+
+void pn_gemm_loop(const pn_gemm_tile *t, const void *w, size_t row_bytes, size_t n_row,
+                  const void *const *x, float *const *y, size_t n_col, size_t n, void *scratch)
+{
+    if (n == 0) {
+        for (size_t c = 0; c < n_col; c++)
+            memset(y[c], 0, n_row * sizeof(float));
+        return;
+    }
+    const size_t n_part = (n_col + COLS_PART - 1) / COLS_PART;
+    for (size_t i = 0; i < n_part; i++) {
+        const size_t c0 = i * n_col / n_part, c1 = (i + 1) * n_col / n_part;
+        part(t, w, row_bytes, n_row, x + c0, y + c0, c1 - c0, n, scratch);
     }
 }

@@ -267,7 +267,7 @@ static void check_all(kt *t, const shape *of)
     }
 }
 
-/* Columns beyond any tile, and more rows than any tile holds. */
+/* Columns beyond any part that a level passes by at a time, and more rows than any tile holds. */
 static void check_large(kt *t, const shape *of)
 {
     shape s = *of;
@@ -275,7 +275,7 @@ static void check_large(kt *t, const shape *of)
     s.xf = X_SPREAD;
     s.n = 256;
     s.n_row = 129;
-    s.n_col = of->is_gemm ? 100 : 1;
+    s.n_col = of->is_gemm ? 300 : 1;
     check_case(t, &s);
 }
 

@@ -1,4 +1,4 @@
-/* Matrix times up to PN_FEW_COLS_MAX columns, for gemm's few columns (few_k.c). */
+/* Matrix times up to PN_FEW_COLS_MAX columns, without a tile, for gemm (few_k.c). */
 #ifndef PN_KERNELS_AVX512_FEW_K_H
 #define PN_KERNELS_AVX512_FEW_K_H
 
@@ -6,13 +6,14 @@
 #include "kernels/type_list.h"
 
 enum {
-    PN_FEW_COLS_MAX = 16
+    PN_FEW_COLS_MAX = 64
 };
 
-/* As pn_gemm_fn, 1 <= n_col <= PN_FEW_COLS_MAX, without scratch. */
-typedef void pn_few_fn(const void *w, size_t row_bytes, size_t n_row, const void *const *x,
-                       float *const *y, size_t n_col, size_t n);
-#define PN_DECLARE(name, type) pn_few_fn pn_few_##name##_avx512;
+/* Bytes of scratch that they need for rows of n weights. */
+size_t pn_few_scratch_bytes(size_t n);
+
+/* pn_gemm_fn with n_col <= PN_FEW_COLS_MAX. */
+#define PN_DECLARE(name, type) pn_gemm_fn pn_few_##name##_avx512;
 PN_K_TYPES(PN_DECLARE)
 #undef PN_DECLARE
 

@@ -38,18 +38,6 @@ typedef struct pn_step_k { /* one superblock of MR rows */
 } pn_step_k;
 _Static_assert(sizeof(pn_step_k) == STEP_BYTES_MAX, "scratch is planned for it");
 
-/* Pairs of groups in a superblock. */
-PN_INLINE int n_pair(pn_format_k f)
-{
-    return f.group == 16 ? 8 : 4;
-}
-
-/* Whether a sum over a group fits int16, so that two are scaled at once. */
-PN_INLINE bool is_narrow(pn_format_k f)
-{
-    return f.q_max * 127 * f.group <= INT16_MAX;
-}
-
 PN_INLINE size_t step_bytes(pn_format_k f)
 {
     return sizeof(pn_step_k) - (f.is_signed && f.group == 16 ? 0 : 8 * MV * sizeof(__m512i));
@@ -62,12 +50,12 @@ PN_INLINE void unpack_step(pn_format_k f, const uint8_t *const *row, size_t off,
     f.head(row, off, &h);
     t->d[v] = h.d;
 #pragma GCC unroll 8
-    for (int u = 0; u < n_pair(f); u++)
+    for (int u = 0; u < pn_n_pair(f); u++)
         t->sc[u][v] = pn_byte_pair(h.sc[u / 2], 2 * u % 4, 2 * u % 4 + 1, f.is_signed);
     if (!f.is_signed) {
         t->dmin[v] = h.dmin;
 #pragma GCC unroll 8
-        for (int u = 0; u < n_pair(f); u++)
+        for (int u = 0; u < pn_n_pair(f); u++)
             t->mn[u][v] = pn_byte_pair(h.mn[u / 2], 2 * u % 4, 2 * u % 4 + 1, false);
     }
     pn_carry_k carry;
@@ -144,7 +132,7 @@ PN_INLINE void scale_pair(pn_format_k f, const __m512i sc[MV], const pn_q8k *con
 #pragma GCC unroll 2
         for (int v = 0; v < MV; v++) {
             const __m512i t = _mm512_mullo_epi16(sc[v], sub);
-            if (is_narrow(f)) {
+            if (pn_is_narrow(f)) {
                 const __m512i both =
                     _mm512_mask_blend_epi16(0xaaaaaaaa, lo[c][v], _mm512_slli_epi32(hi[c][v], 16));
                 isum[c][v] = _mm512_dpwssd_epi32(isum[c][v], both, t);
@@ -167,7 +155,7 @@ PN_INLINE void dot_minima(pn_format_k f, const pn_step_k *t, const int16_t *cons
     for (int c = 0; c < nc; c++)
         imin[c][0] = imin[c][1] = _mm512_setzero_si512();
 #pragma GCC unroll 8
-    for (int u = 0; u < n_pair(f); u++)
+    for (int u = 0; u < pn_n_pair(f); u++)
 #pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
             const __m512i both = pn_bcast32(b[c] + 2 * u);
@@ -225,7 +213,7 @@ PN_INLINE void micro_step(pn_format_k f, const pn_step_k *t, const pn_q8k *const
                           float *const *acc, bool is_first)
 {
     __m512i isum[NR][MV] = { 0 }, imin[NR][MV];
-    for (int u = 0; u < n_pair(f); u++) {
+    for (int u = 0; u < pn_n_pair(f); u++) {
         __m512i lo[NR][MV], hi[NR][MV];
         dot_group(f, t, x, nc, 2 * u, lo);
         dot_group(f, t, x, nc, 2 * u + 1, hi);
@@ -266,6 +254,23 @@ PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, floa
     }
 }
 
+/* Whether many columns by the tile are faster than by the kernel of few, some at a time: but for
+ * Q6_K, 144 against 138 (512 columns), where raised activations cost the tile more. */
+PN_INLINE bool tile_pays(pn_format_k f)
+{
+    return f.group == 32 || pn_is_narrow(f);
+}
+
+static void by_few(pn_gemm_fn *few, const void *w, size_t row_bytes, size_t n_row,
+                   const void *const *x, float *const *y, size_t n_col, size_t n, void *scratch)
+{
+    const size_t n_part = (n_col + PN_FEW_COLS_MAX - 1) / PN_FEW_COLS_MAX;
+    for (size_t i = 0; i < n_part; i++) {
+        const size_t c0 = i * n_col / n_part, c1 = (i + 1) * n_col / n_part;
+        few(w, row_bytes, n_row, x + c0, y + c0, c1 - c0, n, scratch);
+    }
+}
+
 #define MICRO(name, nc) PN_DEFINE_MICRO(micro, PN_FORMAT_K, name, nc)
 // clang-format off
 #define DEFINE(name, type)                                                                         \
@@ -276,10 +281,10 @@ PN_INLINE void micro(pn_format_k f, const void *tile, const void *const *x, floa
                                    const void *const *x, float *const *y, size_t n_col, size_t n,  \
                                    void *scratch)                                                  \
     {                                                                                              \
-        if (n_col <= PN_FEW_COLS_MAX)                                                              \
-            pn_few_##name##_avx512(w, row_bytes, n_row, x, y, n_col, n);                           \
-        else                                                                                       \
+        if (n_col > PN_FEW_COLS_MAX && tile_pays(PN_FORMAT_K(name)))                               \
             gemm_##name(w, row_bytes, n_row, x, y, n_col, n, scratch);                             \
+        else                                                                                       \
+            by_few(pn_few_##name##_avx512, w, row_bytes, n_row, x, y, n_col, n, scratch);          \
     }
 // clang-format on
 PN_K_TYPES(DEFINE)

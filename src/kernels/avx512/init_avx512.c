@@ -1,4 +1,5 @@
 /* The avx512 level's slots of the kernel table. */
+#include "kernels/avx512/few_k.h"
 #include "kernels/avx512/floats_avx512.h"
 #include "kernels/avx512/gemm_tile.h"
 
@@ -7,7 +8,8 @@ static size_t gemm_scratch_bytes(size_t n)
     const pn_gemm_tile largest = {
         .rows = MR, .cols = NR, .depth = TILE_DEPTH, .step_bytes = STEP_BYTES_MAX
     };
-    return pn_gemm_loop_scratch_bytes(&largest, n);
+    const size_t tile = pn_gemm_loop_scratch_bytes(&largest, n), few = pn_few_scratch_bytes(n);
+    return tile > few ? tile : few;
 }
 
 void pn_kernels_init_avx512(pn_kernels *k)

@@ -11,6 +11,7 @@
 #define PN_KERNELS_AVX512_UNPACK_K_H
 
 #include "kernels/avx512/rows16.h"
+#include "quant/acts.h"
 #include "quant/quant_tables.h"
 
 /* Byte j % 4 of lane r of sc[j / 4]: the scale of group j of row r; mn likewise. */
@@ -36,6 +37,18 @@ typedef struct pn_format_k {
     void (*chunk)(const uint8_t *const *row, size_t off, int c, pn_carry_k *m, __m512i q[2][8]);
     int (*group_of)(int c, int i);
 } pn_format_k;
+
+/* Pairs of groups in a superblock. */
+PN_INLINE int pn_n_pair(pn_format_k f)
+{
+    return PN_QK / f.group / 2;
+}
+
+/* Whether a sum over a group fits int16, so that two are scaled at once. */
+PN_INLINE bool pn_is_narrow(pn_format_k f)
+{
+    return f.q_max * 127 * f.group <= INT16_MAX;
+}
 
 /* Byte b of each lane, extended to 32 bits. */
 PN_INLINE __m512i pn_byte32(__m512i v, int b, bool is_signed)
