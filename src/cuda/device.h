@@ -73,6 +73,13 @@ pn_status fc_device_memory(fc_device *dev, size_t *held, size_t *held_peak, size
 pn_status fc_pinned_alloc(fc_device *dev, size_t bytes, const char *what, void **out, pn_err *err);
 /* After the copies from and to it were waited for. Takes NULL. */
 void fc_pinned_free(fc_device *dev, void *p);
+/* The same, or pageable memory where none can be pinned: copies are slower then, and hold up the
+ * host. Not for bytes that go from a device to a device without the host: those of pageable memory
+ * are read when the copy is queued. Errors as fc_pinned_alloc. */
+pn_status fc_staging_alloc(fc_device *dev, size_t bytes, const char *what, void **out, pn_err *err);
+void fc_staging_free(fc_device *dev, void *p); /* as fc_pinned_free */
+/* Bytes of staging memory that are not pinned. */
+size_t fc_staging_pageable(const fc_device *dev);
 
 /* --- streams and events ----------------------------------------------------------------------- */
 

@@ -25,6 +25,7 @@ struct fc_device {
     size_t mem_max, held, held_peak;
     struct fc_block *blocks; /* what fc_alloc gave, for the accounting */
     size_t n_block, cap_block;
+    struct fc_pageable *pageable; /* staging memory that could not be pinned, a list */
     fc_kernel kernels[FC_KERNEL_SLOTS];
     size_t n_kernel;
     uint64_t n_launch;

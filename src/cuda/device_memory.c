@@ -122,6 +122,53 @@ void fc_pinned_free(fc_device *dev, void *p)
         dev->drv->cuMemFreeHost(p);
 }
 
+typedef struct fc_pageable {
+    void *p;
+    size_t bytes;
+    struct fc_pageable *next;
+} fc_pageable;
+
+pn_status fc_staging_alloc(fc_device *dev, size_t bytes, const char *what, void **out, pn_err *err)
+{
+    pn_err why = { 0 };
+    const pn_status st = fc_pinned_alloc(dev, bytes, what, out, &why);
+    if (st == PN_OK)
+        return PN_OK;
+    fc_pageable *const made = st == PN_ERR_NOMEM ? pn_calloc(1, sizeof *made) : NULL;
+    void *const p = made ? pn_pages_alloc(bytes ? bytes : 1) : NULL;
+    if (!p) {
+        pn_free(made);
+        return pn_fail(err, st, "%s", why.msg);
+    }
+    *made = (fc_pageable){ p, bytes ? bytes : 1, dev->pageable };
+    dev->pageable = made;
+    *out = p;
+    return PN_OK;
+}
+
+void fc_staging_free(fc_device *dev, void *p)
+{
+    fc_pageable **at = &dev->pageable;
+    while (*at && (*at)->p != p)
+        at = &(*at)->next;
+    fc_pageable *const found = *at;
+    if (!found) {
+        fc_pinned_free(dev, p);
+        return;
+    }
+    *at = found->next;
+    pn_pages_free(found->p, found->bytes);
+    pn_free(found);
+}
+
+size_t fc_staging_pageable(const fc_device *dev)
+{
+    size_t bytes = 0;
+    for (const fc_pageable *s = dev->pageable; s; s = s->next)
+        bytes += s->bytes;
+    return bytes;
+}
+
 pn_status fc_copy_in(fc_stream *s, void *dst, const void *src, size_t bytes, pn_err *err)
 {
     if (bytes)

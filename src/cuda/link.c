@@ -13,11 +13,23 @@ struct fc_link {
     bool is_used; /* taken has been recorded */
 };
 
+static pn_status can_reach(fc_device *src, fc_device *dst, int *can, pn_err *err)
+{
+    FC_TRY(dst, err, cuDeviceCanAccessPeer(can, dst->device, src->device), "its peers");
+    return PN_OK;
+}
+
+size_t fc_link_pinned(fc_device *src, fc_device *dst, size_t bytes_max)
+{
+    int can = 0;
+    return can_reach(src, dst, &can, NULL) == PN_OK && can ? 0 : bytes_max;
+}
+
 /* Whether dst's context reaches src's memory, made so. */
 static pn_status enable_peer(fc_device *src, fc_device *dst, bool *direct, pn_err *err)
 {
     int can = 0;
-    FC_TRY(dst, err, cuDeviceCanAccessPeer(&can, dst->device, src->device), "its peers");
+    PN_TRY(can_reach(src, dst, &can, err));
     *direct = false;
     if (!can)
         return PN_OK;

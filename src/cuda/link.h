@@ -11,6 +11,8 @@ typedef struct fc_link fc_link;
  * reach each other. Same device on both ends is a plain copy. */
 pn_status fc_link_new(fc_link **out, fc_device *src, fc_device *dst, size_t bytes_max, bool staged,
                       pn_err *err);
+/* What it pins: bytes_max or 0. */
+size_t fc_link_pinned(fc_device *src, fc_device *dst, size_t bytes_max);
 /* Waits for what it carries. Takes NULL. */
 void fc_link_free(fc_link *l);
 /* Whether bytes go from card to card. */

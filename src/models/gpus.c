@@ -85,6 +85,14 @@ pn_status pn_gpus_plan(pn_gpus *gpus, const pn_placement_in *in, pn_err *err)
     return PN_OK;
 }
 
+void pn_gpus_pinned(const pn_gpus *gpus, size_t x_bytes, size_t *states, size_t *x)
+{
+    *states = (size_t)PN_TWIN_PARTS * PART_BYTES;
+    *x = gpus->turns.is_on ? x_bytes
+         : gpus->n == 2    ? fc_link_pinned(gpus->device[0], gpus->device[1], x_bytes)
+                           : 0;
+}
+
 static pn_status turn(void *ctx, int g, pn_err *err)
 {
     pn_gpus *const gpus = ctx;
@@ -101,7 +109,7 @@ pn_status pn_gpus_start(pn_gpus *gpus, size_t x_bytes, const pn_twin_shape (*sha
         room[g] = gpus->plan.shares[g].sequences;
     }
     if (gpus->turns.is_on)
-        PN_TRY(fc_pinned_alloc(gpus->device[0], x_bytes, "handover", &gpus->handover, err));
+        PN_TRY(fc_staging_alloc(gpus->device[0], x_bytes, "handover", &gpus->handover, err));
     else if (gpus->n == 2)
         PN_TRY(fc_link_new(&gpus->link, gpus->device[0], gpus->device[1], x_bytes, false, err));
     const pn_twins_opts twins = {
@@ -139,7 +147,7 @@ void pn_gpus_close(pn_gpus *gpus)
     pn_twins_free(gpus->twins);
     fc_link_free(gpus->link);
     if (gpus->handover)
-        fc_pinned_free(gpus->device[0], gpus->handover);
+        fc_staging_free(gpus->device[0], gpus->handover);
     for (int g = 0; g < gpus->n; g++) {
         pn_gpus_turn(gpus, g, NULL);
         gpus->turns.stream = NULL;

@@ -26,6 +26,8 @@ typedef struct pn_gpus {
 pn_status pn_gpus_open(pn_gpus *gpus, const pn_device_opts *opts, pn_placement_in *in, pn_err *err);
 /* Makes the plan of a filled *in and closes what it does not use. */
 pn_status pn_gpus_plan(pn_gpus *gpus, const pn_placement_in *in, pn_err *err);
+/* Host memory to be pinned by what pn_gpus_start makes: for states, and for x from GPU to GPU. */
+void pn_gpus_pinned(const pn_gpus *gpus, size_t x_bytes, size_t *states, size_t *x);
 /* Streams, link (of x_bytes at most) and twins, as planned. */
 pn_status pn_gpus_start(pn_gpus *gpus, size_t x_bytes, const pn_twin_shape (*shapes)[PN_TWIN_KINDS],
                         pn_err *err);

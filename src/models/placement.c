@@ -261,4 +261,10 @@ void pn_placement_print(const pn_placement *plan, pn_buf *out)
                         plan->shares[g].n_cached, plan->shares[g].n_cacheable);
     if (plan->n_cpu_moe)
         pn_buf_addf(out, "CPU: %zu MiB of routed experts\n", plan->cpu_bytes >> 20);
+    const pn_pinned *const p = &plan->pinned;
+    pn_buf_addf(out,
+                "pinned: %zu MiB of this machine's memory, %zu for states on their way, %zu for "
+                "experts, %zu for passes\n",
+                (p->states + p->experts + p->passes) >> 20, p->states >> 20, p->experts >> 20,
+                p->passes >> 20);
 }

@@ -64,6 +64,13 @@ typedef struct pn_gpu_share {
     size_t n_cacheable;
 } pn_gpu_share;
 
+/* Host memory that is pinned, so that copies need no processor and go on beside all else. */
+typedef struct pn_pinned {
+    size_t states;  /* for blocks of sequences on their way */
+    size_t experts; /* for experts on theirs */
+    size_t passes;  /* for what passes exchange with the GPUs, and these with each other */
+} pn_pinned;
+
 typedef struct pn_placement {
     pn_place *layers;         /* [n_layer], owned */
     int n_layer, split_layer; /* split_layer: n_layer with one GPU */
@@ -72,6 +79,7 @@ typedef struct pn_placement {
     size_t cpu_bytes;         /* of those */
     pn_gpu_room gpus[PN_GPU_MAX];
     pn_gpu_share shares[PN_GPU_MAX];
+    pn_pinned pinned; /* filled in by who makes what it is for */
 } pn_placement;
 
 /* Makes the plan with the fewest routed experts on the CPU; of equal ones that with fewer GPUs,
@@ -87,7 +95,7 @@ void pn_placement_cache_bytes(const pn_placement *plan, const pn_layer_bytes *la
                               int g, size_t *bytes);
 
 /* The plan as a table, one line for each run of layers that are placed alike, then one for each
- * GPU. */
+ * GPU and for the host's memory. */
 void pn_placement_print(const pn_placement *plan, pn_buf *out);
 
 #endif

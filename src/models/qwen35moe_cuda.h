@@ -320,6 +320,8 @@ void pn_gpu_moe(pn_qwen35moe_gpu_pass *p, int il, float *x, size_t n_tok, const 
  * with are uploaded with the weights. Errors: the device's. */
 pn_status pn_qwen35moe_gpu_cache_new(const pn_exec *ex, pn_qwen35moe_gpu *q, int g, pn_err *err);
 void pn_qwen35moe_gpu_cache_free(pn_qwen35moe_gpu *q, int g);
+/* What it pins. bytes [n_layer]: of an expert (pn_placement_cache_bytes). */
+size_t pn_qwen35moe_gpu_cache_pinned(const pn_qwen35moe *m, size_t *bytes);
 /* Before a pass, when nothing of the one before is running: exchanges go on, and the GPUs get the
  * table that holds for the pass. An exchange that fails is the last; the pass goes on. */
 void pn_gpu_cache_begin(pn_qwen35moe_gpu_pass *p);
@@ -338,6 +340,8 @@ static inline const int32_t *pn_gpu_cached_slots(const pn_qwen35moe_gpu_pass *p,
 /* As planned for GPU g, and without where memory is short after all. Errors: the device's. */
 pn_status pn_qwen35moe_gpu_stream_new(const pn_exec *ex, pn_qwen35moe_gpu *q, int g, pn_err *err);
 void pn_qwen35moe_gpu_stream_free(pn_qwen35moe_gpu *q, int g);
+/* What it pins, where share->stream is that many bytes. */
+size_t pn_qwen35moe_gpu_stream_pinned(const pn_qwen35moe *m, size_t bytes);
 /* Whether the experts of a layer on the CPU are to go through the GPU for n_tok tokens. */
 bool pn_gpu_streams(const pn_qwen35moe_gpu_pass *p, int il, size_t n_tok);
 /* Calls compute for each piece of those experts that the GPU has no copy of: their matrices are

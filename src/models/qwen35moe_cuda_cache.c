@@ -37,6 +37,13 @@ static size_t divide_pinned(const pn_qwen35moe *m, pn_qwen35moe_gpu_cache *c, vo
     return v.used;
 }
 
+size_t pn_qwen35moe_gpu_cache_pinned(const pn_qwen35moe *m, size_t *bytes)
+{
+    pn_qwen35moe_gpu_cache c = { .bytes = bytes };
+    pn_expert_stages_opts opts;
+    return divide_pinned(m, &c, NULL, &opts);
+}
+
 static pn_status make_stages(const pn_qwen35moe *m, pn_qwen35moe_gpu_cache *c, fc_device *d,
                              pn_err *err)
 {
@@ -46,7 +53,7 @@ static pn_status make_stages(const pn_qwen35moe *m, pn_qwen35moe_gpu_cache *c, f
         .ctx = (void *)m,
     };
     const size_t bytes = divide_pinned(m, c, NULL, &opts);
-    PN_TRY(fc_pinned_alloc(d, bytes, "exchange of experts", &c->pinned, err));
+    PN_TRY(fc_staging_alloc(d, bytes, "exchange of experts", &c->pinned, err));
     divide_pinned(m, c, c->pinned, &opts);
     PN_TRY(fc_stream_new(&c->copies, d, err));
     for (int i = 0; i < PN_EXPERT_STAGES; i++)
@@ -120,7 +127,7 @@ void pn_qwen35moe_gpu_cache_free(pn_qwen35moe_gpu *q, int g)
     for (int i = 0; i < PN_EXPERT_STAGES; i++)
         fc_event_free(c->is_sent[i]);
     if (c->pinned)
-        fc_pinned_free(q->gpus.device[g], c->pinned);
+        fc_staging_free(q->gpus.device[g], c->pinned);
     if (c->arena)
         fc_free(q->gpus.device[g], c->arena);
     pn_expert_cache_free(c->experts);

@@ -13,6 +13,61 @@ static const pn_qwen35moe *model_of(const pn_exec *ex)
     return ex->model->impl;
 }
 
+/* Pinned memory, of the first GPU's driver: measured, then divided. */
+static size_t divide_pinned(const pn_exec *ex, const pn_placement *plan, pn_qwen35moe_gpu *q,
+                            void *base)
+{
+    const pn_qwen35moe *const m = model_of(ex);
+    const size_t B = (size_t)ex->n_batch, n_embd = (size_t)m->cfg.n_embd;
+    const size_t n_slot = B * (size_t)m->cfg.n_expert_used;
+    pn_carver c = { (uintptr_t)base, 0, 256 };
+    for (int g = 0; g < plan->n_gpu; g++) {
+        q->index[g] = pn_carve(&c, 1, pn_qwen35moe_index_bytes(m, B));
+        q->bad[g] = pn_carve(&c, sizeof(int32_t), B);
+    }
+    if (!plan->n_cpu_moe)
+        return c.used;
+    void *const in = pn_carve(&c, 1, pn_acts_bytes(m->need_embd, n_embd, B));
+    if (in)
+        pn_acts_init(&q->in, in, m->need_embd, n_embd, B);
+    q->top_id = pn_carve(&c, sizeof(int32_t), n_slot);
+    q->top_w = pn_carve(&c, sizeof(float), n_slot);
+    q->sums = pn_carve(&c, sizeof(float), B * n_embd);
+    const size_t n_mixed = B < PN_GPU_MIXED_TOKENS ? B : PN_GPU_MIXED_TOKENS;
+    const size_t n_product = n_mixed * (size_t)m->cfg.n_expert_used;
+    q->products = pn_carve(&c, sizeof(float), n_product * n_embd);
+    q->place_cpu =
+        pn_carve(&c, sizeof(int32_t), PN_GPU_SINGLE_TOKENS * (size_t)m->cfg.n_expert_used);
+    return c.used;
+}
+
+static size_t x_bytes_of(const pn_exec *ex)
+{
+    return (size_t)ex->n_batch * (size_t)model_of(ex)->cfg.n_embd * sizeof(float);
+}
+
+static pn_status plan_pinned(const pn_exec *ex, const pn_layer_bytes *layers, pn_gpus *gpus,
+                             pn_err *err)
+{
+    const pn_qwen35moe *const m = model_of(ex);
+    pn_placement *const plan = &gpus->plan;
+    pn_pinned *const pinned = &plan->pinned;
+    size_t *const bytes = pn_calloc((size_t)plan->n_layer, sizeof *bytes), x;
+    pn_qwen35moe_gpu q;
+    if (!bytes)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory for a plan");
+    pn_gpus_pinned(gpus, x_bytes_of(ex), &pinned->states, &x);
+    pinned->passes = x + divide_pinned(ex, plan, &q, NULL);
+    for (int g = 0; g < plan->n_gpu; g++) {
+        const pn_gpu_share *const s = &plan->shares[g];
+        pn_placement_cache_bytes(plan, layers, m->cfg.n_expert, g, bytes);
+        pinned->experts += s->cache ? pn_qwen35moe_gpu_cache_pinned(m, bytes) : 0;
+        pinned->experts += s->stream ? pn_qwen35moe_gpu_stream_pinned(m, s->stream) : 0;
+    }
+    pn_free(bytes);
+    return PN_OK;
+}
+
 /* Opens the GPUs and plans; layers is room for [n_layer]. */
 static pn_status open_and_plan(const pn_exec *ex, const pn_device_opts *opts,
                                pn_layer_bytes *layers, pn_gpus *gpus, pn_err *err)
@@ -39,7 +94,8 @@ static pn_status open_and_plan(const pn_exec *ex, const pn_device_opts *opts,
     const size_t work = pn_qwen35moe_gpu_ws_divide(m, (size_t)ex->n_batch, n_ctx, 0, &ws);
     in.work[0] = in.work[1] = work;
     pn_gpus_want(opts, m->cfg.n_ctx, &in);
-    return pn_gpus_plan(gpus, &in, err);
+    PN_TRY(pn_gpus_plan(gpus, &in, err));
+    return plan_pinned(ex, layers, gpus, err);
 }
 
 static pn_status open_gpus(const pn_exec *ex, const pn_device_opts *opts, pn_gpus *gpus,
@@ -121,33 +177,6 @@ static void shape_blocks(const pn_model *model, pn_qwen35moe_gpu *q, int g,
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Pinned memory, of the first GPU's driver: measured, then divided. */
-static size_t divide_pinned(const pn_exec *ex, pn_qwen35moe_gpu *q, void *base)
-{
-    const pn_qwen35moe *const m = model_of(ex);
-    const size_t B = (size_t)ex->n_batch, n_embd = (size_t)m->cfg.n_embd;
-    const size_t n_slot = B * (size_t)m->cfg.n_expert_used;
-    pn_carver c = { (uintptr_t)base, 0, 256 };
-    for (int g = 0; g < q->gpus.n; g++) {
-        q->index[g] = pn_carve(&c, 1, pn_qwen35moe_index_bytes(m, B));
-        q->bad[g] = pn_carve(&c, sizeof(int32_t), B);
-    }
-    if (!q->gpus.plan.n_cpu_moe)
-        return c.used;
-    void *const in = pn_carve(&c, 1, pn_acts_bytes(m->need_embd, n_embd, B));
-    if (in)
-        pn_acts_init(&q->in, in, m->need_embd, n_embd, B);
-    q->top_id = pn_carve(&c, sizeof(int32_t), n_slot);
-    q->top_w = pn_carve(&c, sizeof(float), n_slot);
-    q->sums = pn_carve(&c, sizeof(float), B * n_embd);
-    const size_t n_mixed = B < PN_GPU_MIXED_TOKENS ? B : PN_GPU_MIXED_TOKENS;
-    const size_t n_product = n_mixed * (size_t)m->cfg.n_expert_used;
-    q->products = pn_carve(&c, sizeof(float), n_product * n_embd);
-    q->place_cpu =
-        pn_carve(&c, sizeof(int32_t), PN_GPU_SINGLE_TOKENS * (size_t)m->cfg.n_expert_used);
-    return c.used;
-}
-
 static pn_status alloc_work(pn_exec *ex, pn_qwen35moe_gpu *q, int g, int n_ctx, pn_err *err)
 {
     const pn_qwen35moe *const m = model_of(ex);
@@ -189,8 +218,7 @@ static pn_status fill(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_device_opts *op
     log_plan(ex, &q->gpus.plan);
     for (int g = 0; g < q->gpus.n; g++)
         shape_blocks(ex->model, q, g, shapes[g]);
-    const size_t x_bytes = (size_t)ex->n_batch * (size_t)m->cfg.n_embd * sizeof(float);
-    PN_TRY(pn_gpus_start(&q->gpus, x_bytes, shapes, err));
+    PN_TRY(pn_gpus_start(&q->gpus, x_bytes_of(ex), shapes, err));
     for (int g = 0; g < q->gpus.n; g++)
         PN_TRY(pn_qwen35moe_gpu_cache_new(ex, q, g, err));
     for (int g = 0; g < q->gpus.n; g++)
@@ -199,9 +227,16 @@ static pn_status fill(pn_exec *ex, pn_qwen35moe_gpu *q, const pn_device_opts *op
     const int n_ctx = pn_gpus_n_ctx(opts, m->cfg.n_ctx);
     for (int g = 0; g < q->gpus.n; g++)
         PN_TRY(alloc_work(ex, q, g, n_ctx, err));
-    const size_t bytes = divide_pinned(ex, q, NULL);
-    PN_TRY(fc_pinned_alloc(q->gpus.device[0], bytes, "exchange", &q->pinned, err));
-    divide_pinned(ex, q, q->pinned);
+    const size_t bytes = divide_pinned(ex, &q->gpus.plan, q, NULL);
+    PN_TRY(fc_staging_alloc(q->gpus.device[0], bytes, "exchange", &q->pinned, err));
+    divide_pinned(ex, &q->gpus.plan, q, q->pinned);
+    size_t pageable = 0;
+    for (int g = 0; g < q->gpus.n; g++)
+        pageable += fc_staging_pageable(q->gpus.device[g]);
+    if (pageable)
+        pn_exec_log(ex, 1,
+                    "%zu KiB of memory for copies to GPUs cannot be pinned: they take longer",
+                    pageable >> 10);
     return pn_turns_end(&q->gpus.turns, err);
 }
 
@@ -218,7 +253,7 @@ static void clear(pn_qwen35moe_gpu *q)
             fc_event_free(q->is_past[g][i]);
         fc_event_free(q->is_routed[g]);
         if (g == 0)
-            fc_pinned_free(d, q->pinned);
+            fc_staging_free(d, q->pinned);
         pn_qwen35moe_gpu_cache_free(q, g);
         pn_qwen35moe_gpu_stream_free(q, g);
         fc_free(d, q->work[g]);

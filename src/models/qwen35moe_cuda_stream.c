@@ -64,6 +64,12 @@ static size_t divide_pinned(const pn_qwen35moe *m, pn_qwen35moe_gpu_stream *s, v
     return v.used;
 }
 
+size_t pn_qwen35moe_gpu_stream_pinned(const pn_qwen35moe *m, size_t bytes)
+{
+    pn_qwen35moe_gpu_stream s = { .piece_bytes = bytes / 2 };
+    return divide_pinned(m, &s, NULL);
+}
+
 static pn_status make(const pn_exec *ex, pn_qwen35moe_gpu *q, int g, int il, pn_err *err)
 {
     const pn_qwen35moe *const m = ex->model->impl;
@@ -76,7 +82,7 @@ static pn_status make(const pn_exec *ex, pn_qwen35moe_gpu *q, int g, int il, pn_
         return pn_fail(err, PN_ERR_NOMEM, "no memory for a table of experts");
     PN_TRY(fc_alloc(d, 2 * s->piece_bytes, "experts on their way", &room, err));
     s->room = room;
-    PN_TRY(fc_pinned_alloc(d, divide_pinned(m, s, NULL), "experts on their way", &s->pinned, err));
+    PN_TRY(fc_staging_alloc(d, divide_pinned(m, s, NULL), "experts on their way", &s->pinned, err));
     divide_pinned(m, s, s->pinned);
     PN_TRY(fc_stream_new(&s->copies, d, err));
     for (int i = 0; i < 2; i++) {
@@ -116,7 +122,7 @@ void pn_qwen35moe_gpu_stream_free(pn_qwen35moe_gpu *q, int g)
         fc_event_free(s->is_used[i]);
     }
     if (s->pinned)
-        fc_pinned_free(q->gpus.device[g], s->pinned);
+        fc_staging_free(q->gpus.device[g], s->pinned);
     if (s->room)
         fc_free(q->gpus.device[g], s->room);
     pn_free(s->experts);

@@ -419,7 +419,7 @@ static pn_status upload_to(uploader *u, pn_qwen35moe_gpu *q, int g, pn_err *err)
     PN_TRY(pn_gpus_turn(&q->gpus, g, err));
     PN_TRY(fc_alloc(u->device, q->gpus.plan.shares[g].weights, "weights", &q->weights[g], err));
     u->at = q->weights[g];
-    PN_TRY(fc_pinned_alloc(u->device, u->stage_bytes, "repacked weights", &stage, err));
+    PN_TRY(fc_staging_alloc(u->device, u->stage_bytes, "repacked weights", &stage, err));
     u->stage = stage;
     pn_status st = fc_event_new(&u->is_sent[0], u->device, false, err);
     if (st == PN_OK)
@@ -439,7 +439,7 @@ static pn_status upload_to(uploader *u, pn_qwen35moe_gpu *q, int g, pn_err *err)
         fc_event_free(u->is_sent[i]);
         u->is_sent[i] = NULL;
     }
-    fc_pinned_free(u->device, stage);
+    fc_staging_free(u->device, stage);
     return st;
 }
 

@@ -398,8 +398,8 @@ static pn_status fill(pn_twins *t, const size_t *room, pn_err *err)
         PN_TRY(pn_vram_map_init(&u->map, room[g], err));
     }
     PN_TRY(t->turn(t->turn_ctx, 0, err));
-    PN_TRY(fc_pinned_alloc(t->gpus[0].device, PN_TWIN_PARTS * t->part_bytes, "states on their way",
-                           &t->pinned, err));
+    PN_TRY(fc_staging_alloc(t->gpus[0].device, PN_TWIN_PARTS * t->part_bytes, "states on their way",
+                            &t->pinned, err));
     uint8_t *const stages = t->pinned;
     PN_TRY(pn_twins_home_init(t, stages, err));
     return pn_twins_send_init(t, stages + PN_TWIN_FLIGHTS * t->part_bytes, err);
@@ -464,7 +464,7 @@ void pn_twins_free(pn_twins *t)
     pn_twins_send_clear(t);
     if (t->pinned) {
         t->turn(t->turn_ctx, 0, NULL);
-        fc_pinned_free(t->gpus[0].device, t->pinned);
+        fc_staging_free(t->gpus[0].device, t->pinned);
     }
     for (int g = 0; g < t->n_gpu; g++) {
         t->turn(t->turn_ctx, g, NULL);

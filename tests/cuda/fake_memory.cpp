@@ -153,6 +153,7 @@ void *fake_pinned_alloc(size_t bytes)
         return nullptr;
     memset(p, POISON, bytes);
     pinned[p] = bytes;
+    fake_state.pinned += bytes;
     return p;
 }
 
@@ -163,6 +164,7 @@ void fake_pinned_free(void *p)
         fake_die("%p is no pinned memory", p);
     if (fake_is_pending(p, it->second))
         fake_die("pinned memory is freed while a copy of it has not run");
+    fake_state.pinned -= it->second;
     pinned.erase(it);
     free(p);
 }

@@ -63,6 +63,7 @@ void fakecuda_defaults(fakecuda_setup *s)
     s->starved = (int)env("FAKECUDA_STARVED", 0);
     s->peer = env("FAKECUDA_PEER", 1);
     s->graph = env("FAKECUDA_GRAPH", 1);
+    s->pins = env("FAKECUDA_PINS", 1);
     s->trace = env("FAKECUDA_TRACE", 0);
     s->init = (int)env("FAKECUDA_INIT", 0);
     s->oom = env("FAKECUDA_OOM", -1);
@@ -308,7 +309,7 @@ CUresult cuMemFree_v2(CUdeviceptr p)
 CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned)
 {
     ENTER(fake_current, ALLOCATES);
-    *p = fake_pinned_alloc(bytes);
+    *p = fake_setup.pins ? fake_pinned_alloc(bytes) : nullptr;
     fake_state.n_live += *p != nullptr;
     return *p ? 0 : FC_CUDA_OUT_OF_MEMORY;
 }

@@ -12,8 +12,8 @@
  * - one allocation, or one call, can be made to fail, or the device to fall away there.
  *
  * A program that only loads it sets it up by its environment: FAKECUDA_DEVICES, _SM, _MEM (bytes a
- * device), _SEED, _STARVED, _PEER, _GRAPH, _OOM, _LOSE, _REFUSE, _INIT, _TRACE=1 (every operation
- * to stderr), _SHARED. A test calls what is below.
+ * device), _SEED, _STARVED, _PEER, _GRAPH, _PINS, _OOM, _LOSE, _REFUSE, _INIT, _TRACE=1 (every
+ * operation to stderr), _SHARED. A test calls what is below.
  *
  * FAKECUDA_SHARED names a folder: processes that have the same one are on the same devices, so that
  * the memory that one holds is missing to the others; while there is a file `oom` in it every
@@ -52,6 +52,7 @@ typedef struct fakecuda_setup {
                       can; -n: others run only where the n-th cannot; 0: none */
     bool peer;     /* devices reach each other */
     bool graph;    /* streams can be recorded */
+    bool pins;     /* host memory can be pinned */
     bool trace;
     int init;           /* what cuInit returns: 0, or an error such as 100 */
     int64_t oom;        /* the allocating call, counted from 0, that is out of memory; -1: none */
@@ -71,6 +72,7 @@ typedef struct fakecuda_state {
     int64_t n_op;                 /* operations that ran */
     int n_live;                   /* allocations, streams, events, modules, graphs, contexts now */
     size_t mem_used;              /* of all devices */
+    size_t pinned;                /* bytes of the host's memory now */
     bool oom_done, lost, refused; /* the failure asked for has happened */
 } fakecuda_state;
 

@@ -201,6 +201,58 @@ static void test_wrong_options(void **state)
     gpu_rig_close(&r);
 }
 
+/* --- pinned memory ---------------------------------------------------------------------------- */
+
+static const gpu_case pinned_cases[] = {
+    { .n_device = 1 },
+    { .n_device = 2, .split = 1 },
+    { .n_device = 2, .split = 1, .no_peer = true, .n_cpu_moe = 1 },
+    { .n_device = 2, .split = 1, .takes_turns = true },
+    { .n_device = 1, .n_cpu_moe = 2, .expert_cache = SIZE_MAX, .streams = true },
+};
+
+/* The plan has all of the host's memory that is pinned. */
+static void test_pinned_is_planned(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof pinned_cases / sizeof *pinned_cases; i++) {
+        gpu_rig r;
+        gpu_rig_open(&r, &gpu_small, &pinned_cases[i]);
+        const pn_placement *const plan = &((pn_qwen35moe_gpu *)r.ex->gpu)->gpus.plan;
+        const pn_pinned *const p = &plan->pinned;
+        assert_int_equal(gpu_state().pinned, p->states + p->experts + p->passes);
+        assert_true(p->states > 0 && p->passes > 0);
+        assert_int_equal(p->experts > 0, pinned_cases[i].streams);
+        gpu_rig_close(&r);
+    }
+}
+
+/* Where none can be pinned pageable memory does, which is said; passes have the same bits. Between
+ * dies that do not reach each other it cannot: the CPU goes on. */
+static void test_not_pinned(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof pinned_cases / sizeof *pinned_cases; i++) {
+        gpu_rig r;
+        gpu_case c = pinned_cases[i];
+        c.never_pins = c.falls_back = true;
+        pn_err err = { 0 };
+        if (gpu_rig_try(&r, &gpu_small, &c, &err) != PN_OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(gpu_state().pinned, 0);
+        assert_int_equal(pn_exec_gpus(r.ex) != NULL, !c.no_peer);
+        const char *const said =
+            c.no_peer ? "pinned memory for the way between two devices" : "cannot be pinned";
+        if (!strstr(r.log, said))
+            fail_msg("\"%s\" lacks \"%s\"", r.log, said);
+        r.state = pn_test_state(gpu_small.model, &(pn_run){ 0 }, N);
+        gpu_feed(&r, AT);
+        gpu_feed(&r, AT + 1);
+        gpu_feed(&r, N);
+        gpu_rig_close(&r);
+    }
+}
+
 /* --- the engine ------------------------------------------------------------------------------- */
 
 /* Four tokens after a prompt, on a session of their own. */
@@ -323,10 +375,11 @@ static void test_turns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_there),      cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_device_falls_away),
-        cmocka_unit_test(test_scene_streams),  cmocka_unit_test(test_call_refused),
-        cmocka_unit_test(test_engine_goes_on), cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_not_there),         cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_out_of_memory),     cmocka_unit_test(test_device_falls_away),
+        cmocka_unit_test(test_scene_streams),     cmocka_unit_test(test_call_refused),
+        cmocka_unit_test(test_pinned_is_planned), cmocka_unit_test(test_not_pinned),
+        cmocka_unit_test(test_engine_goes_on),    cmocka_unit_test(test_turns),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, gpu_models_teardown);

@@ -54,6 +54,7 @@ static void begin(const gpu_case *c)
     s.refuse = c->refuse ? c->refuse - 1 : -1;
     s.peer = !c->no_peer;
     s.graph = !c->no_graph;
+    s.pins = !c->never_pins;
     ((void (*)(const fakecuda_setup *))fake_function("fakecuda_begin"))(&s);
 }
 

@@ -17,6 +17,7 @@ typedef struct gpu_case {
     int oom, lose, refuse; /* the allocation or call, from 1 on, at which it happens; 0: never */
     bool no_graph;         /* streams cannot be recorded */
     bool no_peer;          /* the devices do not reach each other */
+    bool never_pins;       /* no host memory can be pinned */
     int split, n_cpu_moe;
     int n_threads, n_batch, n_ctx; /* 1, 64, enough */
     pn_kv_type kv_type;

@@ -253,6 +253,7 @@ static void test_print(void **state)
     in.n_cpu_moe = 3;
     pn_placement p = make(&in);
     pn_buf out = { 0 };
+    p.pinned = (pn_pinned){ 24 << 20, 3 << 19, 5 << 19 };
     pn_placement_print(&p, &out);
     const char *const text = pn_buf_cstr(&out);
     assert_non_null(text);
@@ -261,6 +262,8 @@ static void test_print(void **state)
     assert_non_null(strstr(text, "\n4-7        GPU 5"));
     assert_non_null(strstr(text, "GPU 5 (card B): 0 MiB weights"));
     assert_non_null(strstr(text, "CPU: 0 MiB of routed experts"));
+    assert_non_null(strstr(text, "pinned: 28 MiB of this machine's memory, 24 for states on their "
+                                 "way, 1 for experts, 2 for passes\n"));
     pn_buf_free(&out);
     pn_placement_clear(&p);
 }
