@@ -175,7 +175,8 @@ install: all
 RUN := $(if $(filter tsan,$(BUILD)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 # test-short: with threads, and, where they are not what is looked for, without.
 SHORT := unit/test_base unit/test_qwen35moe_load unit/test_model_oom unit/test_seq unit/test_cache \
-         unit/test_cache_random unit/test_http unit/test_http_life unit/test_http_listen unit/test_http_guard golden/test_variants
+         unit/test_cache_random unit/test_requests_disk unit/test_http unit/test_http_life unit/test_http_listen \
+         unit/test_http_guard golden/test_variants
 ifneq ($(BUILD),tsan)
 SHORT += unit/test_gguf unit/test_json unit/test_chat unit/test_sampling unit/test_tokenizer unit/test_rope
 endif
@@ -194,6 +195,7 @@ $(O)/tests/unit/test_model_oom: ALL_LDFLAGS += $(call wrap,$(ALLOCS) free munmap
 $(O)/tests/unit/test_store: ALL_LDFLAGS += $(call wrap,pwrite clock_gettime)
 $(O)/tests/unit/test_store_faults: ALL_LDFLAGS += $(call wrap,pwrite openat faccessat)
 $(O)/tests/unit/test_cache_disk: ALL_LDFLAGS += $(call wrap,pwrite)
+$(O)/tests/unit/test_requests_disk: ALL_LDFLAGS += $(call wrap,pread)
 $(KERNEL_TEST): $(KERNEL_TEST_OBJ)
 $(LOGITS_DIGEST): $(O)/tests/golden/logits_digest.o
 $(KERNEL_TEST) $(LOGITS_DIGEST): $(LIB)

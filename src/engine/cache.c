@@ -10,7 +10,8 @@ struct pn_cache {
     const pn_model *model;
     pn_cache_opts opts;
     pn_budget budget;
-    pn_store *store; /* NULL: none */
+    pn_store *store;              /* NULL: none */
+    const pn_store_read *reading; /* the border being read from there; NULL: none */
     pn_cache_node root;
     uint64_t clock; /* counts uses */
     pn_cache_stats stats;
@@ -142,6 +143,7 @@ void pn_cache_free(pn_cache *c)
 {
     if (!c)
         return;
+    PN_ASSERT(!c->reading);
     pn_store_close(c->store);
     while (c->root.child)
         drop(c, c->root.child);
@@ -253,28 +255,6 @@ static pn_status add_border(pn_cache *c, const pn_seq *seq, const int32_t *ids, 
 
 /* --- restoring -------------------------------------------------------------------------------- */
 
-/* The deepest border of ids [n] in the folder, where that is deeper than `from`, the deepest in
- * memory, which is pinned. Returns the border in memory that it becomes, or NULL: there is none, it
- * turned out damaged, or memory is short for it. */
-static pn_cache_node *restore_from_disk(pn_cache *c, pn_seq *seq, const int32_t *ids, int n,
-                                        const pn_cache_node *from, bool *is_restored)
-{
-    *is_restored = false;
-    if (!c->store || pn_store_find(c->store, ids, (size_t)n) <= (size_t)from->pos)
-        return NULL;
-    if (from != &c->root && pn_seq_rewind_pages(seq, from->snapshot, NULL) != PN_OK)
-        return NULL;
-    if (pn_store_restore(c->store, ids, (size_t)n, seq, NULL) != PN_OK || seq->pos <= from->pos) {
-        pn_seq_release(seq);
-        return NULL;
-    }
-    *is_restored = true;
-    pn_cache_node *node = NULL;
-    if (add_border(c, seq, ids, true, &node, NULL) == PN_OK)
-        node->kind = PN_CACHE_TURN;
-    return node;
-}
-
 /* How many of ids [n] a border may have: one token at least is left to evaluate. */
 static int most_known(int n, int n_ctx)
 {
@@ -322,24 +302,99 @@ static void count_restore(pn_cache *c, int n, pn_cache_hit *hit)
     }
 }
 
-pn_status pn_cache_restore(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, pn_cache_pin *pin,
-                           pn_cache_hit *hit, pn_err *err)
+/* Begins to read the deepest border of ids [n] in the folder, where that is deeper than the deepest
+ * in memory, which is pinned. Where memory is short for it, pin->read stays NULL. */
+static void begin_reading(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, pn_cache_pin *pin)
+{
+    if (pin->node && pn_seq_rewind_pages(seq, pin->node->snapshot, NULL) != PN_OK)
+        return;
+    pn_store_read_begin(c->store, ids, (size_t)n, seq, &pin->read, NULL);
+    c->reading = pin->read;
+}
+
+static pn_status end_reading(pn_cache *c, pn_cache_pin *pin)
+{
+    const pn_status st = pn_store_read_end(pin->read, NULL);
+    pin->read = NULL;
+    c->reading = NULL;
+    return st;
+}
+
+void pn_cache_leave(pn_cache *c, pn_cache_pin *pin)
+{
+    if (!pin->read)
+        return;
+    pn_store_read_leave(pin->read);
+    end_reading(c, pin);
+}
+
+/* Tokens of the border that is pinned. */
+static int pinned_pos(const pn_cache_pin *pin)
+{
+    return pin->node ? pin->node->pos : 0;
+}
+
+/* Whether seq now has a border of ids [n] from disk that is deeper than the one in memory, which is
+ * pinned. With *is_reading that is not known yet. */
+static bool restore_from_disk(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, double wait_s,
+                              pn_cache_pin *pin, bool *is_reading)
+{
+    pn_status st = PN_ERR_FORMAT;
+    while (st == PN_ERR_FORMAT) { /* what was damaged is gone: the next best */
+        if (!pin->read) {
+            int n_common;
+            pn_seq_release(seq);
+            take_node(c, ids, n, pin, &n_common);
+            if (!c->store || pn_store_find(c->store, ids, (size_t)n) <= (size_t)pinned_pos(pin))
+                return false;
+            *is_reading = c->reading != NULL; /* another's */
+            if (!*is_reading)
+                begin_reading(c, seq, ids, n, pin);
+            if (!pin->read)
+                return false;
+        }
+        *is_reading = !pn_store_read_wait(pin->read, wait_s);
+        if (*is_reading)
+            return false;
+        st = end_reading(c, pin);
+    }
+    return st == PN_OK && seq->pos > pinned_pos(pin) && !pn_seq_is_lost(seq);
+}
+
+/* What was read becomes a border in memory, unless that is short for it. */
+static void take_read(pn_cache *c, const pn_seq *seq, const int32_t *ids, pn_cache_pin *pin)
+{
+    int n_common;
+    pn_cache_node *node = pn_tree_find(&c->root, ids, seq->pos, &n_common);
+    if (node->pos < seq->pos) {
+        if (add_border(c, seq, ids, true, &node, NULL) != PN_OK)
+            return;
+        node->kind = PN_CACHE_TURN;
+    }
+    start_from(c, node);
+    move_pin(c, pin, node);
+}
+
+pn_status pn_cache_restore(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, double wait_s,
+                           pn_cache_pin *pin, pn_cache_hit *hit, pn_err *err)
 {
     PN_REQUIRE(c && seq && seq->budget == &c->budget && ids && n >= 1 && pin && hit, err);
-    pn_seq_release(seq);
     *hit = (pn_cache_hit){ 0 };
     const int n_most = most_known(n, seq->n_ctx);
-    pn_cache_node *node = take_node(c, ids, n_most, pin, &hit->n_common);
-    pn_cache_node *const read = restore_from_disk(c, seq, ids, n_most, node, &hit->is_from_disk);
-    if (!hit->is_from_disk) /* a GPU that failed just now may have taken its pages along */
-        node = take_node(c, ids, n_most, pin, &hit->n_common);
-    if (read) {
-        start_from(c, read);
-        move_pin(c, pin, read);
-    } else if (!hit->is_from_disk && node != &c->root) {
-        PN_TRY(pn_seq_rewind(seq, node->snapshot, err));
-        start_from(c, node);
-        save(c, node);
+    hit->is_from_disk = restore_from_disk(c, seq, ids, n_most, wait_s, pin, &hit->is_reading);
+    if (hit->is_reading)
+        return PN_OK;
+    if (hit->is_from_disk) {
+        pn_tree_find(&c->root, ids, n_most, &hit->n_common);
+        take_read(c, seq, ids, pin);
+    } else { /* a GPU that failed just now may have taken pages along */
+        pn_cache_node *const node = take_node(c, ids, n_most, pin, &hit->n_common);
+        pn_seq_release(seq);
+        if (node != &c->root) {
+            PN_TRY(pn_seq_rewind(seq, node->snapshot, err));
+            start_from(c, node);
+            save(c, node);
+        }
     }
     hit->pos = seq->pos;
     hit->n_common = hit->pos > hit->n_common ? hit->pos : hit->n_common;

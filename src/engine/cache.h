@@ -51,11 +51,13 @@ void pn_cache_set_shed(pn_cache *cache, bool (*shed)(void *ctx), void *ctx);
 /* The border that a request stands on: it is not evicted until the pin is moved or released. */
 typedef struct pn_cache_pin {
     pn_cache_node *node; /* NULL: none */
+    pn_store_read *read; /* the border on its way to the request's sequence; NULL: none */
 } pn_cache_pin;
 
 typedef struct pn_cache_hit {
-    int pos;      /* where the sequence now stands; 0: nothing was found */
-    int n_common; /* tokens in common with the nearest path in memory or on disk, >= pos */
+    bool is_reading; /* from disk, or another one is: not done yet */
+    int pos;         /* where the sequence now stands; 0: nothing was found */
+    int n_common;    /* tokens in common with the nearest path in memory or on disk, >= pos */
     bool is_from_disk;
     pn_cache_miss miss; /* NONE unless n_common is far past pos */
 } pn_cache_hit;
@@ -67,10 +69,17 @@ int pn_cache_find(pn_cache *cache, const int32_t *ids, int n_id, int n_ctx);
 /* Brings a sequence of this cache to the deepest border that is a proper prefix of ids [n] (at
  * least one token is left to evaluate) and moves the pin there. The sequence may hold anything;
  * where there is no border it is reset.
+ *
+ * A border on disk is read by a thread, one at a time, so that another prompt that begins the same
+ * way finds it in memory. Meanwhile hit->is_reading is set: it is called again with the same
+ * arguments, where it waits for its own thread at most wait_s seconds, and between the calls nobody
+ * else touches the sequence.
  * Errors: PN_ERR_NOMEM, PN_ERR_LIMIT (the context); the sequence is then reset. What cannot be
  * read back is a miss, not an error. */
-pn_status pn_cache_restore(pn_cache *cache, pn_seq *seq, const int32_t *ids, int n,
+pn_status pn_cache_restore(pn_cache *cache, pn_seq *seq, const int32_t *ids, int n, double wait_s,
                            pn_cache_pin *pin, pn_cache_hit *hit, pn_err *err);
+/* Ends the reading, if one is under way: nobody wants it any more. The sequence is then reset. */
+void pn_cache_leave(pn_cache *cache, pn_cache_pin *pin);
 
 typedef enum pn_cache_kind {
     PN_CACHE_STEP = 0,  /* a stride of a prompt or an answer: memory alone */

@@ -262,19 +262,22 @@ static void let_go(pn_request *r)
 
 /* Its sequence, at the furthest known place of the prompt, with room for a token; one that is alone
  * makes that of the border it stands on if there is nothing else. */
-static pn_status prepare(pn_request *r, bool is_alone, pn_err *err)
+static pn_status prepare(pn_request *r, bool is_alone, double wait_s, pn_cache_hit *hit,
+                         pn_err *err)
 {
     if (!r->session) {
         PN_TRY(pn_session_new(r->engine, &r->opts.state, &r->session, err));
         r->session->is_busy = true;
     }
-    pn_cache_hit hit;
-    PN_TRY(pn_session_begin(r->session, &r->prompt, &r->turns, r->opts.is_passing, &hit, err));
+    PN_TRY(
+        pn_session_begin(r->session, &r->prompt, &r->turns, r->opts.is_passing, wait_s, hit, err));
+    if (hit->is_reading)
+        return PN_OK;
     const bool is_first = r->begun_s <= 0;
     if (is_first) {
-        r->result.n_cached = hit.pos;
-        r->result.n_common = hit.n_common;
-        r->result.miss = hit.miss;
+        r->result.n_cached = hit->pos;
+        r->result.n_common = hit->n_common;
+        r->result.miss = hit->miss;
     }
     if (r->session->held.len == r->prompt.len)
         return PN_OK;
@@ -291,13 +294,20 @@ static void set_read(pn_request *r, double now)
         r->read_s = now;
 }
 
-bool pn_request_begin(pn_request *r, bool may_wait)
+bool pn_request_begin(pn_request *r, bool may_wait, double wait_s)
 {
     pn_err err = { 0 };
-    const pn_status st = prepare(r, !may_wait, &err);
+    pn_cache_hit hit = { 0 };
+    const pn_status st = prepare(r, !may_wait, wait_s, &hit, &err);
     if (st != PN_OK && is_short_of_memory(st) && may_wait) {
         let_go(r);
+        r->phase = PN_WAITING;
         return false;
+    }
+    if (st == PN_OK && hit.is_reading) {
+        r->phase = PN_RESTORING;
+        r->is_coming = false;
+        return true;
     }
     if (r->begun_s <= 0)
         r->begun_s = pn_now_s();
@@ -313,6 +323,11 @@ bool pn_request_begin(pn_request *r, bool may_wait)
         write_next(r);
     }
     return true;
+}
+
+bool pn_request_holds(const pn_request *r)
+{
+    return r->phase != PN_RESTORING || r->session->pin.read;
 }
 
 bool pn_request_step_back(pn_request *r)

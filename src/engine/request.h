@@ -11,6 +11,7 @@
 
 typedef enum pn_phase {
     PN_WAITING = 0, /* in the queue: without a sequence, or with its session's */
+    PN_RESTORING,   /* a state of the prompt's beginning is read from disk */
     PN_READING,     /* the prompt, in pieces */
     PN_WRITING,     /* the answer: `next` is to be fed */
     PN_DONE
@@ -50,8 +51,13 @@ enum {
 };
 
 /* From the queue to work: gives it a sequence, or makes its session's hold a prefix of the prompt.
- * May end it at once. False when memory is short for now: it stays where it is. */
-bool pn_request_begin(pn_request *r, bool may_wait);
+ * May end it at once. While it is PN_RESTORING it is called again, and waits for the disk at most
+ * wait_s seconds. False when memory is short for now: it is as in the queue. */
+bool pn_request_begin(pn_request *r, bool may_wait, double wait_s);
+
+/* Whether it has memory that others may wait for: one at work that waits for another's reading has
+ * not. */
+bool pn_request_holds(const pn_request *r);
 
 /* From work back to the queue, since memory is short and others need it: its sequence is given up,
  * as a border where the cache keeps it. It begins again with its prompt and what it wrote, and the

@@ -14,6 +14,8 @@ enum {
     MAX_PASSED = 64 /* requests that may come later and leave the queue earlier than another */
 };
 
+#define RESTORE_WAIT_S 0.02 /* and callers are asked again whether they want to go on */
+
 pn_status pn_scheduler_init(pn_scheduler *s, const pn_engine_opts *opts, int n_batch, pn_err *err)
 {
     const int n = opts->n_parallel ? opts->n_parallel : N_PARALLEL_DEFAULT;
@@ -93,6 +95,25 @@ static void end_unwanted(pn_request *list)
     }
 }
 
+/* Whether others at work have memory that r may wait for. */
+static bool others_hold(const pn_scheduler *s, const pn_request *r)
+{
+    for (const pn_request *p = s->working; p; p = p->next_in_list)
+        if (p != r && pn_request_holds(p))
+            return true;
+    return false;
+}
+
+/* False: memory is short for it now, it is back in the queue. */
+static bool begin(pn_scheduler *s, pn_request *r, double wait_s)
+{
+    if (pn_request_begin(r, others_hold(s, r), wait_s))
+        return true;
+    pn_scheduler_remove(s, r);
+    put_back(s, r);
+    return false;
+}
+
 /* From the queue to work while there is room. */
 static void admit(pn_scheduler *s)
 {
@@ -106,11 +127,21 @@ static void admit(pn_scheduler *s)
         r->next_in_list = NULL;
         r->served = s->served;
         s->n_working++;
-        if (!pn_request_begin(r, s->n_working > 1)) {
-            pn_scheduler_remove(s, r);
-            put_back(s, r);
+        if (!begin(s, r, 0))
             return;
-        }
+    }
+}
+
+/* Asks after those whose states are read from disk. While nobody else has work it is waited. */
+static void restore(pn_scheduler *s)
+{
+    bool is_idle = true;
+    for (const pn_request *r = s->working; r; r = r->next_in_list)
+        is_idle = is_idle && r->phase == PN_RESTORING;
+    for (pn_request *r = s->working, *next; r; r = next) {
+        next = r->next_in_list;
+        if (r->phase == PN_RESTORING)
+            begin(s, r, is_idle ? RESTORE_WAIT_S : 0);
     }
 }
 
@@ -120,11 +151,12 @@ static void admit(pn_scheduler *s)
  * none, the first of them waits for it in the pass. */
 static void await_states(pn_engine *e)
 {
-    pn_request *const first = e->scheduler.working;
+    pn_request *first = NULL;
     bool is_any_here = false;
-    for (pn_request *r = first; r; r = r->next_in_list) {
+    for (pn_request *r = e->scheduler.working; r; r = r->next_in_list) {
         r->is_coming = r->is_coming && !pn_exec_bring(e->exec, &r->session->seq);
-        is_any_here = is_any_here || !r->is_coming;
+        first = !first && r->is_coming ? r : first;
+        is_any_here = is_any_here || (!r->is_coming && r->phase != PN_RESTORING);
     }
     if (first && !is_any_here)
         first->is_coming = false;
@@ -229,6 +261,7 @@ bool pn_engine_step(pn_engine *e)
     end_unwanted(s->waiting);
     end_unwanted(s->working);
     admit(s);
+    restore(s);
     run_pass(e);
     s->is_stepping = false;
     return s->working || s->waiting;

@@ -59,6 +59,8 @@ void pn_session_free(pn_session *s)
 
 void pn_session_reset(pn_session *s)
 {
+    if (s->cache)
+        pn_cache_leave(s->cache, &s->pin);
     pn_seq_reset(&s->seq);
     s->held.len = 0;
     s->has_logits = false;
@@ -73,11 +75,13 @@ static bool holds_prefix(const pn_session *s, const pn_ids *prompt)
            memcmp(s->held.ptr, prompt->ptr, n * sizeof *prompt->ptr) == 0;
 }
 
-static pn_status restore(pn_session *s, const pn_ids *prompt, pn_cache_hit *hit, pn_err *err)
+static pn_status restore(pn_session *s, const pn_ids *prompt, double wait_s, pn_cache_hit *hit,
+                         pn_err *err)
 {
     if (!pn_ids_reserve(&s->held, prompt->len))
         return pn_fail(err, PN_ERR_NOMEM, "no memory for %zu tokens", prompt->len);
-    PN_TRY(pn_cache_restore(s->cache, &s->seq, prompt->ptr, (int)prompt->len, &s->pin, hit, err));
+    PN_TRY(pn_cache_restore(s->cache, &s->seq, prompt->ptr, (int)prompt->len, wait_s, &s->pin, hit,
+                            err));
     s->held.len = (size_t)hit->pos;
     memcpy(s->held.ptr, prompt->ptr, s->held.len * sizeof *prompt->ptr);
     return PN_OK;
@@ -92,16 +96,19 @@ static bool is_behind(const pn_session *s, const pn_ids *prompt)
 }
 
 pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *turns,
-                           bool is_passing, pn_cache_hit *hit, pn_err *err)
+                           bool is_passing, double wait_s, pn_cache_hit *hit, pn_err *err)
 {
     s->is_passing = is_passing;
     s->n_border = s->i_border = 0;
     *hit = (pn_cache_hit){ .pos = (int)s->held.len, .n_common = (int)s->held.len };
-    if (!holds_prefix(s, prompt) || is_behind(s, prompt)) {
-        pn_session_reset(s); /* a recurrent state cannot be taken back */
+    if (s->pin.read || !holds_prefix(s, prompt) || is_behind(s, prompt)) {
+        if (!s->pin.read)
+            pn_session_reset(s); /* a recurrent state cannot be taken back */
         *hit = (pn_cache_hit){ .miss = PN_CACHE_MISS_NEW };
         if (s->cache)
-            PN_TRY(restore(s, prompt, hit, err));
+            PN_TRY(restore(s, prompt, wait_s, hit, err));
+        if (hit->is_reading)
+            return PN_OK;
     }
     s->kept = s->held.len;
     if (s->cache && !is_passing)

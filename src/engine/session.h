@@ -31,10 +31,10 @@ struct pn_session {
 
 /* Makes the session hold a prefix of the prompt, the longest that it or the cache has; turns: where
  * messages begin; is_passing: none of its states are kept until pn_session_leave. With the whole
- * prompt held, its logits are there.
+ * prompt held, its logits are there. With hit->is_reading it is called again, as pn_cache_restore.
  * Errors: PN_ERR_NOMEM, PN_ERR_LIMIT; the session is then empty. *hit says why it starts there. */
 pn_status pn_session_begin(pn_session *s, const pn_ids *prompt, const pn_ids *turns,
-                           bool is_passing, pn_cache_hit *hit, pn_err *err);
+                           bool is_passing, double wait_s, pn_cache_hit *hit, pn_err *err);
 /* Tokens of the prompt that a pass may feed before a state is to be kept. */
 size_t pn_session_room(const pn_session *s, const pn_ids *prompt);
 

@@ -1,15 +1,13 @@
 /* The lock, the queue and the writer. Files are read and written outside of the lock; what a reader
- * or the writer works with is pinned meanwhile. */
-#include "engine/store.h"
+ * (store_read.c) or the writer works with is pinned meanwhile. */
+#include "engine/store_internal.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/signals.h"
-#include "engine/store_index.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -17,39 +15,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct job {
-    int32_t *ids; /* [pn_snapshot_pos(snapshot)] */
-    pn_snapshot *snapshot;
-    pn_store_rank rank;
-} job;
-
-struct pn_store {
-    pn_seq_kind kind;
-    uint64_t max_bytes;
-    pthread_t writer;
-    pthread_mutex_t lock; /* all below */
-    pthread_cond_t is_changed;
-    pn_index index;
-    job queue[PN_STORE_MAX_QUEUE]; /* the first is the one being written, if any */
-    size_t n_queued;
-    bool is_writing, is_closing;
-    bool has_failed; /* the last write did, and was told */
-    uint64_t n_written, n_failed;
-};
-
-static void job_clear(job *j)
+static void job_clear(pn_store_job *j)
 {
     pn_free(j->ids);
     pn_snapshot_free(j->snapshot);
-    *j = (job){ 0 };
+    *j = (pn_store_job){ 0 };
 }
 
 /* --- the writer ------------------------------------------------------------------------------- */
-
-static void touch(pn_store *s, pn_record *r, pn_store_rank rank)
-{
-    pn_index_touch(&s->index, r, rank == PN_STORE_USED ? 0 : PN_STORE_PROBATION_S);
-}
 
 /* Makes room for n more bytes and counts them. Called with the lock. */
 static pn_status book(pn_store *s, uint64_t n, pn_err *err)
@@ -77,7 +50,7 @@ static pn_status write_file(pn_store *s, pn_record *r, const pn_snapshot *snapsh
 
 /* A border that continues parent, or stands alone. Called with the lock, which it lets go while it
  * writes; parent is pinned. */
-static pn_status write_new(pn_store *s, const job *j, pn_record *parent, pn_err *err)
+static pn_status write_new(pn_store *s, const pn_store_job *j, pn_record *parent, pn_err *err)
 {
     pn_seq_head head;
     pn_record *r = NULL;
@@ -104,7 +77,7 @@ static pn_status write_new(pn_store *s, const job *j, pn_record *parent, pn_err 
     if (st == PN_OK)
         st = pn_index_add(&s->index, r, err);
     if (st == PN_OK) {
-        touch(s, r, j->rank);
+        pn_store_touch(s, r, j->rank);
         return PN_OK;
     }
     if (is_there)
@@ -115,7 +88,7 @@ static pn_status write_new(pn_store *s, const job *j, pn_record *parent, pn_err 
 }
 
 /* The recurrent block of a file that lost it. Called as above; r is pinned. */
-static pn_status write_again(pn_store *s, const job *j, pn_record *r, pn_err *err)
+static pn_status write_again(pn_store *s, const pn_store_job *j, pn_record *r, pn_err *err)
 {
     const uint64_t bytes = r->head.kind.rec_bytes;
     PN_TRY(book(s, bytes, err));
@@ -134,17 +107,17 @@ static pn_status write_again(pn_store *s, const job *j, pn_record *r, pn_err *er
         return st;
     }
     r->has_rec = true;
-    touch(s, r, j->rank);
+    pn_store_touch(s, r, j->rank);
     return PN_OK;
 }
 
-static pn_status write_job(pn_store *s, const job *j, pn_err *err)
+static pn_status write_job(pn_store *s, const pn_store_job *j, pn_err *err)
 {
     const size_t n_tok = (size_t)j->snapshot->pos;
     pn_record *const r = pn_index_find(&s->index, &s->kind, j->ids, n_tok).longest;
     const bool is_known = r && r->head.n_tok == n_tok;
     if (is_known && r->has_rec) {
-        touch(s, r, j->rank);
+        pn_store_touch(s, r, j->rank);
         return PN_OK;
     }
     pn_index_pin(r);
@@ -184,7 +157,7 @@ static void *writer_main(void *arg)
         if (!s->n_queued)
             break;
         pn_err err = { 0 };
-        const job j = s->queue[0]; /* stays there, to be seen, until it is done */
+        const pn_store_job j = s->queue[0]; /* stays there, to be seen, until it is done */
         s->is_writing = true;
         note(s, write_job(s, &j, &err), &err);
         s->is_writing = false;
@@ -198,13 +171,13 @@ static void *writer_main(void *arg)
 
 /* --- the queue -------------------------------------------------------------------------------- */
 
-static bool begins_with(const job *j, const int32_t *ids, int n_tok)
+static bool begins_with(const pn_store_job *j, const int32_t *ids, int n_tok)
 {
     return j->snapshot->pos >= n_tok && memcmp(j->ids, ids, (size_t)n_tok * sizeof *ids) == 0;
 }
 
 /* The same border in the queue; NULL: none. */
-static job *find_job(pn_store *s, const int32_t *ids, int n_tok)
+static pn_store_job *find_job(pn_store *s, const int32_t *ids, int n_tok)
 {
     for (size_t i = 0; i < s->n_queued; i++)
         if (s->queue[i].snapshot->pos == n_tok && begins_with(&s->queue[i], ids, n_tok))
@@ -213,7 +186,7 @@ static job *find_job(pn_store *s, const int32_t *ids, int n_tok)
 }
 
 /* Takes the steps out of the queue whose path j continues. */
-static void drop_steps(pn_store *s, const job *j)
+static void drop_steps(pn_store *s, const pn_store_job *j)
 {
     size_t n = s->is_writing;
     for (size_t i = n; i < s->n_queued; i++)
@@ -226,7 +199,7 @@ static void drop_steps(pn_store *s, const job *j)
 }
 
 /* Puts a job behind all others; steps make way. Called with the lock. */
-static pn_status enqueue(pn_store *s, const job *j, pn_err *err)
+static pn_status enqueue(pn_store *s, const pn_store_job *j, pn_err *err)
 {
     drop_steps(s, j);
     if (s->n_queued == PN_STORE_MAX_QUEUE)
@@ -246,14 +219,14 @@ pn_status pn_store_put(pn_store *s, const int32_t *ids, pn_snapshot *snapshot, p
 {
     PN_ASSERT(snapshot->kv_type == s->kind.kv_type);
     const size_t n_tok = (size_t)snapshot->pos;
-    job j = { .ids = pn_calloc(n_tok, sizeof *ids), .snapshot = snapshot, .rank = rank };
+    pn_store_job j = { .ids = pn_calloc(n_tok, sizeof *ids), .snapshot = snapshot, .rank = rank };
     pn_status st = PN_OK;
     if (!j.ids)
         st = pn_fail(err, PN_ERR_NOMEM, "no memory for the ids of a border");
     else
         memcpy(j.ids, ids, n_tok * sizeof *ids);
     pthread_mutex_lock(&s->lock);
-    job *const same = find_job(s, ids, snapshot->pos);
+    pn_store_job *const same = find_job(s, ids, snapshot->pos);
     bool is_taken = false;
     if (same)
         same->rank = rank > same->rank ? rank : same->rank;
@@ -288,7 +261,7 @@ bool pn_store_drop_queue(pn_store *s)
     return had_some;
 }
 
-/* --- reading ---------------------------------------------------------------------------------- */
+/* --- finding ---------------------------------------------------------------------------------- */
 
 size_t pn_store_find(pn_store *s, const int32_t *ids, size_t n_tok)
 {
@@ -297,94 +270,6 @@ size_t pn_store_find(pn_store *s, const int32_t *ids, size_t n_tok)
     const size_t n = r ? r->head.n_tok : 0;
     pthread_mutex_unlock(&s->lock);
     return n;
-}
-
-/* The pages [from, to) that the file of r has, and with wants_rec the recurrent block. */
-static pn_status read_file(const pn_store *s, const pn_record *r, size_t from, size_t to,
-                           bool wants_rec, pn_seq *seq, pn_err *err)
-{
-    int fd = -1;
-    PN_TRY(pn_index_open_file(&s->index, r->name, O_RDONLY, &fd, err));
-    pn_status st = PN_OK;
-    for (size_t i = from; i < to && st == PN_OK; i++)
-        st = pn_seq_page_read(fd, r->name, &r->head, i, seq->pages[i]->data, err);
-    if (st == PN_OK && wants_rec)
-        st = pn_seq_rec_read(fd, r->name, &r->head, seq->rec->data, err);
-    close(fd);
-    return st;
-}
-
-/* Fills a sequence whose blocks are reserved from border and what it continues. Each page comes
- * from the longest file that has it. *bad: whose file was no good. */
-static pn_status read_chain(const pn_store *s, pn_record *border, size_t first_page, pn_seq *seq,
-                            pn_record **bad, pn_err *err)
-{
-    size_t to = pn_seq_head_end_page(&border->head);
-    for (pn_record *r = border; r && to > first_page; r = r->parent) {
-        const size_t first = pn_seq_head_first_page(&r->head);
-        const size_t from = first > first_page ? first : first_page;
-        const pn_status st = read_file(s, r, from, to, r == border, seq, err);
-        if (st != PN_OK) {
-            *bad = r;
-            return st;
-        }
-        to = from < to ? from : to;
-    }
-    return PN_OK;
-}
-
-/* One attempt at a border, which is pinned. */
-static pn_status restore_border(const pn_store *s, pn_record *border, pn_seq *seq, pn_record **bad,
-                                pn_err *err)
-{
-    const size_t n_tok = border->head.n_tok;
-    const bool keeps_pages = (size_t)seq->pos < n_tok && seq->pos % PN_KV_CHUNK == 0;
-    if (!keeps_pages)
-        pn_seq_reset(seq);
-    const size_t first_page = (size_t)seq->pos / PN_KV_CHUNK;
-    PN_TRY(pn_seq_reserve(seq, (int)n_tok - seq->pos, err));
-    PN_TRY(pn_seq_to_host(seq, (int)n_tok - seq->pos, err));
-    PN_TRY(read_chain(s, border, first_page, seq, bad, err));
-    seq->pos = (int)n_tok;
-    seq->is_broken = false;
-    return PN_OK;
-}
-
-/* Whether the file that could not be read cannot be trusted, and not that something is scarce. */
-static bool is_damage(const pn_record *bad, pn_status st)
-{
-    return bad && (st == PN_ERR_FORMAT || st == PN_ERR_IO);
-}
-
-pn_status pn_store_restore(pn_store *s, const int32_t *ids, size_t n_tok, pn_seq *seq, pn_err *err)
-{
-    PN_REQUIRE(seq->kv_type == s->kind.kv_type, err);
-    const size_t most = n_tok < (size_t)seq->n_ctx ? n_tok : (size_t)seq->n_ctx;
-    pn_record *border;
-    pn_err why = { 0 };
-    pn_status st = PN_OK;
-    pthread_mutex_lock(&s->lock);
-    while ((border = pn_index_find(&s->index, &s->kind, ids, most).border)) {
-        pn_record *bad = NULL;
-        pn_index_pin(border);
-        border->n_reader++;
-        pthread_mutex_unlock(&s->lock);
-        st = restore_border(s, border, seq, &bad, &why);
-        pthread_mutex_lock(&s->lock);
-        border->n_reader--;
-        if (st == PN_OK && !border->is_dead)
-            touch(s, border, PN_STORE_USED);
-        const bool is_again = is_damage(bad, st); /* with the next best */
-        if (is_again && !bad->is_dead)
-            pn_index_remove(&s->index, bad, &why);
-        pn_index_unpin(&s->index, border);
-        if (!is_again)
-            break;
-    }
-    pthread_mutex_unlock(&s->lock);
-    if (!border || st != PN_OK)
-        pn_seq_reset(seq);
-    return border && st != PN_OK ? pn_fail(err, st, "%s", why.msg) : PN_OK;
 }
 
 pn_status pn_store_each_leaf(pn_store *s, pn_store_leaf_fn *fn, void *ctx, pn_err *err)

@@ -67,14 +67,26 @@ pn_status pn_store_put(pn_store *store, const int32_t *ids, pn_snapshot *snapsho
 /* The most n <= n_tok such that ids [n] is a border on disk; 0: none. */
 size_t pn_store_find(pn_store *store, const int32_t *ids, size_t n_tok);
 
-/* Brings a sequence to the longest border on disk that is a prefix of ids [n_tok]: pn_seq_pos tells
- * which; 0 when there is none, the sequence is then reset. It comes empty or, to share pages that
- * are in memory already, with its first pages set and pos at their end, a multiple of PN_KV_CHUNK:
- * those are kept, not read, when the border is longer; its recurrent state does not matter.
- * A file that turns out damaged is removed with all that continue it, and the next best is taken.
- * Errors: those of pn_seq_reserve; the sequence is then reset. */
-pn_status pn_store_restore(pn_store *store, const int32_t *ids, size_t n_tok, pn_seq *seq,
-                           pn_err *err);
+/* A border on its way from the files into a sequence, by a thread of its own. */
+typedef struct pn_store_read pn_store_read;
+
+/* Begins to read the longest border on disk that is a prefix of ids [n_tok]; *read is NULL, and the
+ * sequence reset, when there is none. It comes empty or, to share pages that are in memory already,
+ * with its first pages set and pos at their end, a multiple of PN_KV_CHUNK: those are kept, not
+ * read, when the border is longer; its recurrent state does not matter. Nobody else touches the
+ * sequence until pn_store_read_end.
+ * Errors: those of pn_seq_reserve and pn_seq_to_host; the sequence is then reset. */
+pn_status pn_store_read_begin(pn_store *store, const int32_t *ids, size_t n_tok, pn_seq *seq,
+                              pn_store_read **read, pn_err *err);
+/* Waits for it, at most so many seconds: whether it is done, well or not. */
+bool pn_store_read_wait(pn_store_read *read, double seconds);
+/* Nobody wants it any more: it ends, as PN_ERR_CANCELLED, at the next page. */
+void pn_store_read_leave(pn_store_read *read);
+/* Waits until it is done and frees it: pn_seq_pos tells which border the sequence stands at.
+ * Errors: PN_ERR_FORMAT: a file turned out damaged; it was removed with all that continue it, and
+ *         to begin again finds the next best. PN_ERR_LIMIT: the process can open no more files.
+ *         The sequence is reset. */
+pn_status pn_store_read_end(pn_store_read *read, pn_err *err);
 
 /* Calls fn with the ids of every border of this model and KV type that no other continues: the ends
  * of conversations. fn returns false to stop, and may not call the store. */

@@ -3,6 +3,8 @@
  * its sums made right first, so that what lies behind them is reached. Opening, restoring and
  * writing succeed whatever is there, within the budget, and the bytes counted are the folder's. */
 
+#include "support/store_restore.h"
+
 #include "base/file.h"
 #include "engine/store.h"
 #include "models/seq.h"
@@ -141,7 +143,7 @@ static size_t restore(pn_store *s, const int32_t *ids, size_t n)
 {
     pn_seq seq;
     MUST(pn_seq_init(&seq, &layout, PN_KV_F16, MAX_TOK, NULL, NULL) == PN_OK);
-    MUST(pn_store_restore(s, ids, n, &seq, NULL) == PN_OK);
+    MUST(store_restore(s, ids, n, &seq, NULL) == PN_OK);
     const size_t pos = (size_t)pn_seq_pos(&seq);
     MUST(pos <= n && pn_store_find(s, ids, n) == pos);
     pn_seq_clear(&seq);

@@ -102,7 +102,9 @@ void rig_feed(rig *r, const int32_t *ids, int end, const float *cold)
 void rig_begin(rig *r, const int32_t *ids, int n)
 {
     pn_err err = { 0 };
-    rig_must(pn_cache_restore(r->cache, &r->seq, ids, n, &r->pin, &r->hit, &err), &err);
+    do
+        rig_must(pn_cache_restore(r->cache, &r->seq, ids, n, 1, &r->pin, &r->hit, &err), &err);
+    while (r->hit.is_reading);
     assert_int_equal(r->hit.pos, r->seq.pos);
     r->n_evaluated = 0;
 }

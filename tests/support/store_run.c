@@ -1,6 +1,7 @@
 #include "support/store_run.h"
 
 #include "support/check.h"
+#include "support/store_restore.h"
 
 #include "models/seq.h"
 
@@ -50,7 +51,7 @@ size_t store_restored(pn_store *s, const int32_t *ids, size_t n)
 {
     pn_seq seq = made_seq();
     pn_err err = { 0 };
-    if (pn_store_restore(s, ids, n, &seq, &err) != PN_OK)
+    if (store_restore(s, ids, n, &seq, &err) != PN_OK)
         fail_msg("%s", err.msg);
     const size_t pos = (size_t)pn_seq_pos(&seq);
     assert_in_range(pos, 0, n);

@@ -39,6 +39,7 @@ typedef struct client {
     bool is_active;
     prompt prompt;
     float *cold; /* [n][n_vocab] */
+    bool is_restoring;
 } client;
 
 typedef struct rig {
@@ -54,6 +55,7 @@ typedef struct rig {
     float *y; /* [N_BATCH][n_vocab] */
     int n_checked, n_limit, n_cancelled, n_from_disk;
     int n_protected; /* checks that found protected borders */
+    int n_left;      /* borders that were left while they were read */
 } rig;
 
 /* splitmix64; 0 to n - 1. */
@@ -196,13 +198,19 @@ static void must(pn_status st, const pn_err *err)
         fail_msg("%s", err->msg);
 }
 
+/* Until what is read from disk is there, others have their turns. */
 static void begin(rig *r, client *c)
 {
     pn_err err = { 0 };
     pn_cache_hit hit;
-    make_prompt(r, &c->prompt);
-    must(pn_cache_restore(r->cache, &c->seq, c->prompt.ids, c->prompt.n, &c->pin, &hit, &err),
+    if (!c->is_restoring)
+        make_prompt(r, &c->prompt);
+    must(pn_cache_restore(r->cache, &c->seq, c->prompt.ids, c->prompt.n, below(r, 2) * 0.001,
+                          &c->pin, &hit, &err),
          &err);
+    c->is_restoring = hit.is_reading;
+    if (hit.is_reading)
+        return;
     assert_int_equal(hit.pos, c->seq.pos);
     assert_true(hit.pos < c->prompt.n);
     assert_true(hit.pos <= hit.n_common);
@@ -214,13 +222,14 @@ static void begin(rig *r, client *c)
     c->is_active = true;
 }
 
-static void end(client *c)
+static void end(rig *r, client *c)
 {
+    pn_cache_leave(r->cache, &c->pin);
     pn_cache_release(&c->pin);
     pn_seq_release(&c->seq);
     free(c->cold);
     c->cold = NULL;
-    c->is_active = false;
+    c->is_active = c->is_restoring = false;
 }
 
 static bool stop_now(void *ctx, int i_part)
@@ -246,7 +255,7 @@ static void read_on(rig *r, client *c)
     if (st == PN_ERR_LIMIT || st == PN_ERR_CANCELLED) {
         r->n_limit += st == PN_ERR_LIMIT;
         r->n_cancelled += st == PN_ERR_CANCELLED;
-        end(c);
+        end(r, c);
         return;
     }
     must(st, &err);
@@ -260,12 +269,15 @@ static void step(rig *r)
     client *const c = &r->clients[below(r, N_CLIENT)];
     pn_err err = { 0 };
     const bool is_whole = c->is_active && c->seq.pos == c->prompt.n;
-    if (!c->is_active)
+    if (c->is_restoring && below(r, 6) == 0) {
+        r->n_left += c->pin.read != NULL;
+        end(r, c); /* nobody waits for it any more */
+    } else if (!c->is_active)
         begin(r, c);
     else if (is_whole) {
         if (below(r, 3))
             must(pn_cache_keep(r->cache, &c->seq, c->prompt.ids, PN_CACHE_TURN, NULL, &err), &err);
-        end(c);
+        end(r, c);
     } else if (below(r, 3) == 0)
         must(pn_cache_keep(r->cache, &c->seq, c->prompt.ids, PN_CACHE_STEP, &c->pin, &err), &err);
     else
@@ -292,17 +304,16 @@ static void live(rig *r, int n_state, const char *dir, int n_step)
     pn_cache_stats s;
     pn_cache_get_stats(r->cache, &s);
     printf("%d states%s: %d logits, %.0f of %.0f tokens from the cache, %.0f borders kept, %.0f "
-           "evicted, %.0f refused; %.0f read from disk, %.0f written; %d sequences found no "
-           "memory, %d were cancelled\n",
+           "evicted, %.0f refused; %.0f read from disk, %d left, %.0f written; %d sequences found "
+           "no memory, %d were cancelled\n",
            n_state, dir ? " and a folder" : "", r->n_checked, (double)s.n_hit_tokens,
            (double)s.n_asked_tokens, (double)s.n_kept, (double)s.n_evicted, (double)s.n_refused,
-           (double)s.n_from_disk, (double)s.disk.n_written, r->n_limit, r->n_cancelled);
+           (double)s.n_from_disk, r->n_left, (double)s.disk.n_written, r->n_limit, r->n_cancelled);
     assert_true(r->n_protected > 0 || n_state < 6);
     assert_true(s.n_restored > 0 && (s.n_evicted > 0 || n_state > 12));
     r->n_from_disk += (int)s.n_from_disk;
     for (int i = 0; i < N_CLIENT; i++) {
-        if (r->clients[i].is_active)
-            end(&r->clients[i]);
+        end(r, &r->clients[i]);
         pn_seq_clear(&r->clients[i].seq);
     }
     pn_cache_free(r->cache);

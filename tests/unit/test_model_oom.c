@@ -7,6 +7,7 @@
 #include "support/made_state.h"
 #include "support/model_run.h"
 #include "support/small_model.h"
+#include "support/store_restore.h"
 #include "support/tmpdir.h"
 
 #include "engine/cache.h"
@@ -125,7 +126,7 @@ static bool run_cache(const pn_model *m, pn_exec *ex, const int32_t *ids, int n,
     bool ok = pn_cache_new(m, &(pn_cache_opts){ 0 }, &c, err) == PN_OK &&
               pn_cache_seq_init(c, &seq, 300, err) == PN_OK;
     for (int end = n - 1; ok && end <= n; end++) {
-        ok = pn_cache_restore(c, &seq, ids, n, &pin, &hit, err) == PN_OK;
+        ok = pn_cache_restore(c, &seq, ids, n, 0, &pin, &hit, err) == PN_OK;
         const pn_part part = { &seq, ids + hit.pos, end - hit.pos, logits, 1 };
         const pn_batch batch = { .parts = &part, .n_part = 1 };
         ok = ok && pn_get_forward_fn(m)(ex, &batch, err) == PN_OK &&
@@ -195,7 +196,7 @@ static bool run_store(const char *path, const int32_t *ids, int n, float *logits
     ok = ok && pn_store_each_leaf(s, count_leaf, &n_leaf, err) == PN_OK;
     if (ok)
         pn_store_flush(s);
-    ok = ok && pn_store_restore(s, ids, 300, &seq, err) == PN_OK;
+    ok = ok && store_restore(s, ids, 300, &seq, err) == PN_OK;
     if (ok && pn_seq_pos(&seq) != 300) /* the writer's failure is only logged */
         ok = pn_fail(err, PN_ERR_NOMEM, "a border was not written") == PN_OK;
     fail_at = -1;

@@ -2,6 +2,7 @@
  * goes first; the queue. Faults of files and processes are test_store_faults' part. */
 
 #include "support/check.h"
+#include "support/store_restore.h"
 #include "support/store_run.h"
 #include "support/tmpdir.h"
 
@@ -258,7 +259,7 @@ static void test_shared_pages(void **state)
         memset(seq.pages[i]->data, 0x55, seq.pages[i]->bytes);
     pn_block *const mine = pn_block_ref(seq.pages[1]);
     seq.pos = 2 * PN_KV_CHUNK;
-    assert_int_equal(pn_store_restore(s, ids, 1200, &seq, NULL), PN_OK);
+    assert_int_equal(store_restore(s, ids, 1200, &seq, NULL), PN_OK);
     assert_int_equal(pn_seq_pos(&seq), 1000);
     assert_true(made_is_right(&seq, ids, 2 * PN_KV_CHUNK));
     assert_ptr_equal(seq.pages[1], mine);
@@ -271,11 +272,11 @@ static void test_shared_pages(void **state)
     pn_budget none = { .limit = 1 };
     pn_err err = { 0 };
     assert_int_equal(pn_seq_init(&brief, &made_layout, PN_KV_F16, 800, NULL, NULL), PN_OK);
-    assert_int_equal(pn_store_restore(s, ids, 1200, &brief, NULL), PN_OK);
+    assert_int_equal(store_restore(s, ids, 1200, &brief, NULL), PN_OK);
     assert_int_equal(pn_seq_pos(&brief), 700);
     pn_seq_clear(&brief);
     assert_int_equal(pn_seq_init(&brief, &made_layout, PN_KV_F16, 800, &none, NULL), PN_OK);
-    assert_int_equal(pn_store_restore(s, ids, 1200, &brief, &err), PN_ERR_LIMIT);
+    assert_int_equal(store_restore(s, ids, 1200, &brief, &err), PN_ERR_LIMIT);
     assert_int_equal(pn_seq_pos(&brief), 0);
     pn_seq_clear(&brief);
     assert_int_equal(store_stats(s).n_borders, 2);
@@ -312,7 +313,7 @@ static void test_lost_page(void **state)
     seq.pos = PN_KV_CHUNK;
     seq.pages[0]->home = &home;
     seq.pages[0]->newest = PN_NEWEST_TWIN;
-    assert_int_equal(pn_store_restore(s, ids, ALL, &seq, &err), PN_ERR_IO);
+    assert_int_equal(store_restore(s, ids, ALL, &seq, &err), PN_ERR_IO);
     assert_string_equal(err.msg, "the device is dead");
     assert_int_equal(pn_seq_pos(&seq), 0);
     pn_seq_clear(&seq);

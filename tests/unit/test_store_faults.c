@@ -3,6 +3,7 @@
  * of others is touched, and the store goes on. */
 
 #include "support/check.h"
+#include "support/store_restore.h"
 #include "support/store_run.h"
 #include "support/tmpdir.h"
 
@@ -555,7 +556,7 @@ static void test_no_files(void **state)
     pn_store *const s = store_open(dir, ample, 1, NULL);
     pn_seq seq = made_seq();
     has_no_files = true;
-    assert_int_equal(pn_store_restore(s, ids, ALL, &seq, &err), PN_ERR_LIMIT);
+    assert_int_equal(store_restore(s, ids, ALL, &seq, &err), PN_ERR_LIMIT);
     has_no_files = false;
     assert_non_null(strstr(err.msg, "Too many open files"));
     assert_int_equal(pn_seq_pos(&seq), 0);

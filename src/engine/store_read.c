@@ -1,0 +1,198 @@
+/* Borders on their way back: a thread for each fills a sequence's blocks from the files of a chain
+ * while the engine goes on with other sequences. */
+#include "engine/store_internal.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/signals.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+struct pn_store_read {
+    pn_store *store;
+    pn_record *border; /* pinned */
+    pn_seq *seq;       /* whose blocks are reserved */
+    size_t first_page; /* that is read: the sequence has those before */
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool is_left;   /* nobody wants it any more */
+    pthread_cond_t is_set; /* the following, which the store's lock guards */
+    bool is_done;
+    pn_status st;
+    pn_err why;
+    pn_record *bad; /* whose file was no good; NULL: that is not why it failed */
+};
+
+/* --- the thread ------------------------------------------------------------------------------- */
+
+/* The pages [from, to) that the file of r has, and with wants_rec the recurrent block. */
+static pn_status read_file(const pn_store_read *read, const pn_record *r, size_t from, size_t to,
+                           bool wants_rec, pn_err *err)
+{
+    int fd = -1;
+    PN_TRY(pn_index_open_file(&read->store->index, r->name, O_RDONLY, &fd, err));
+    pn_status st = PN_OK;
+    for (size_t i = from; i < to && st == PN_OK; i++)
+        st = atomic_load(&read->is_left)
+                 ? pn_fail(err, PN_ERR_CANCELLED, "%s: is not wanted any more", r->name)
+                 : pn_seq_page_read(fd, r->name, &r->head, i, read->seq->pages[i]->data, err);
+    if (st == PN_OK && wants_rec)
+        st = pn_seq_rec_read(fd, r->name, &r->head, read->seq->rec->data, err);
+    close(fd);
+    return st;
+}
+
+/* Reads the border and what it continues. Each page comes from the longest file that has it. */
+static pn_status read_chain(pn_store_read *read, pn_err *err)
+{
+    size_t to = pn_seq_head_end_page(&read->border->head);
+    for (pn_record *r = read->border; r && to > read->first_page; r = r->parent) {
+        const size_t first = pn_seq_head_first_page(&r->head);
+        const size_t from = first > read->first_page ? first : read->first_page;
+        const pn_status st = read_file(read, r, from, to, r == read->border, err);
+        if (st == PN_ERR_FORMAT || st == PN_ERR_IO) /* and not that something is scarce */
+            read->bad = r;
+        PN_TRY(st);
+        to = from < to ? from : to;
+    }
+    return PN_OK;
+}
+
+static void *reader_main(void *arg)
+{
+    pn_store_read *const read = arg;
+    const sigset_t others = pn_signals_of_others(); /* the program's handlers run elsewhere */
+    sigset_t before;
+    pthread_sigmask(SIG_SETMASK, &others, &before);
+    const pn_status st = read_chain(read, &read->why);
+    pthread_mutex_lock(&read->store->lock);
+    read->st = st;
+    read->is_done = true;
+    pthread_cond_signal(&read->is_set);
+    pthread_mutex_unlock(&read->store->lock);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return NULL;
+}
+
+/* --- the engine's side ------------------------------------------------------------------------ */
+
+/* Blocks of the sequence's own for the border, from read->first_page on. */
+static pn_status make_room(pn_store_read *read, pn_err *err)
+{
+    pn_seq *const seq = read->seq;
+    const size_t n_tok = read->border->head.n_tok;
+    const bool keeps_pages = (size_t)seq->pos < n_tok && seq->pos % PN_KV_CHUNK == 0;
+    if (!keeps_pages)
+        pn_seq_reset(seq);
+    read->first_page = (size_t)seq->pos / PN_KV_CHUNK;
+    PN_TRY(pn_seq_reserve(seq, (int)n_tok - seq->pos, err));
+    return pn_seq_to_host(seq, (int)n_tok - seq->pos, err);
+}
+
+/* What can be pinned of ids [n_tok]; NULL: nothing. */
+static pn_record *take_border(pn_store *s, const int32_t *ids, size_t n_tok)
+{
+    pthread_mutex_lock(&s->lock);
+    pn_record *const border = pn_index_find(&s->index, &s->kind, ids, n_tok).border;
+    if (border) {
+        pn_index_pin(border);
+        border->n_reader++;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return border;
+}
+
+/* Takes a damaged file out, and lets go of all. */
+static void give_back(pn_store_read *read)
+{
+    pn_store *const s = read->store;
+    pthread_mutex_lock(&s->lock);
+    read->border->n_reader--;
+    if (read->st == PN_OK && !read->border->is_dead)
+        pn_store_touch(s, read->border, PN_STORE_USED);
+    if (read->bad && !read->bad->is_dead)
+        pn_index_remove(&s->index, read->bad, &read->why);
+    pn_index_unpin(&s->index, read->border);
+    pthread_mutex_unlock(&s->lock);
+    pthread_cond_destroy(&read->is_set);
+    pn_free(read);
+}
+
+static void start(pn_store_read *read)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&read->is_set, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+pn_status pn_store_read_begin(pn_store *s, const int32_t *ids, size_t n_tok, pn_seq *seq,
+                              pn_store_read **out, pn_err *err)
+{
+    PN_REQUIRE(seq->kv_type == s->kind.kv_type, err);
+    *out = NULL;
+    pn_store_read *const read = pn_calloc(1, sizeof *read);
+    if (!read)
+        return pn_fail(err, PN_ERR_NOMEM, "no memory to read a border");
+    const size_t most = n_tok < (size_t)seq->n_ctx ? n_tok : (size_t)seq->n_ctx;
+    *read = (pn_store_read){ .store = s, .seq = seq, .border = take_border(s, ids, most) };
+    if (!read->border) {
+        pn_free(read);
+        pn_seq_reset(seq);
+        return PN_OK;
+    }
+    start(read);
+    read->st = make_room(read, &read->why);
+    if (read->st != PN_OK) {
+        const pn_status st = pn_fail(err, read->st, "%s", read->why.msg);
+        give_back(read);
+        pn_seq_reset(seq);
+        return st;
+    }
+    seq->is_broken = true; /* until it has all */
+    read->has_thread = pthread_create(&read->thread, NULL, reader_main, read) == 0;
+    if (!read->has_thread)
+        reader_main(read);
+    *out = read;
+    return PN_OK;
+}
+
+bool pn_store_read_wait(pn_store_read *read, double seconds)
+{
+    pn_store *const s = read->store;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const struct timespec until = pn_timespec_of(pn_ns_of(now) + (int64_t)(seconds * PN_NS_PER_S));
+    int why = 0;
+    pthread_mutex_lock(&s->lock);
+    while (!read->is_done && why == 0)
+        why = pthread_cond_timedwait(&read->is_set, &s->lock, &until);
+    const bool is_done = read->is_done;
+    pthread_mutex_unlock(&s->lock);
+    return is_done;
+}
+
+void pn_store_read_leave(pn_store_read *read)
+{
+    atomic_store(&read->is_left, true);
+}
+
+pn_status pn_store_read_end(pn_store_read *read, pn_err *err)
+{
+    pn_seq *const seq = read->seq;
+    if (read->has_thread)
+        pthread_join(read->thread, NULL);
+    const pn_status st = read->bad ? PN_ERR_FORMAT : read->st;
+    if (st == PN_OK) {
+        seq->pos = (int)read->border->head.n_tok;
+        seq->is_broken = false;
+    } else {
+        pn_fail(err, st, "%s", read->why.msg);
+        pn_seq_reset(seq);
+    }
+    give_back(read);
+    return st;
+}
