@@ -13,13 +13,14 @@ enum {
     PN_MATMUL_MATS = 8, /* matrices of one launch */
     PN_QMV_COLS = 8,    /* columns that pn_k_qmv_nx takes at once */
     /* how kernels and grids (matmul.c) divide the work */
-    PN_QMV_WARPS = 4,            /* of a block, each with rows of its own */
-    PN_TILE_ROWS = 64,           /* of a prefill tile, 128 threads */
-    PN_TILE_COLS = 64,           /* tokens of a tile of pn_k_gemm */
-    PN_MOE_TILE_COLS = 32,       /* tokens of an expert in a tile */
-    PN_MOE_ITER = 2,             /* times that a warp of decode takes pn_rows_at_once rows */
-    PN_MOE_DOWN_ROWS = 16,       /* output rows of a block of pn_k_moe_down */
-    PN_MOE_DOWN_WARPS = 12,      /* most warps of such a block, each with an expert */
+    PN_QMV_WARPS = 4,       /* of a block, each with rows of its own */
+    PN_TILE_ROWS = 64,      /* of a prefill tile, 128 threads */
+    PN_TILE_COLS = 64,      /* tokens of a tile of pn_k_gemm */
+    PN_MOE_TILE_COLS = 32,  /* tokens of an expert in a tile */
+    PN_MOE_ITER = 2,        /* times that a warp of pn_k_moe_product takes pn_rows_at_once rows */
+    PN_MOE_UP_ITER = 8,     /* the same, at most, of pn_k_moe_up */
+    PN_MOE_DOWN_ROWS = 16,  /* output rows of a block of pn_k_moe_down */
+    PN_MOE_DOWN_WARPS = 12, /* most warps of such a block, each with an expert */
     PN_MOE_DOWN_SMEM = 40 << 10, /* most bytes of activations that it makes */
     PN_TAIL_SMEM = 11 << 10,     /* bytes of shared memory that PN_TAIL_ROUTER takes */
 };
@@ -105,6 +106,7 @@ typedef struct pn_moe_up_args {
     pn_dacts x;                   /* n_tok vectors of n_embd */
     float *h;                     /* [n_tok * n_used][n_ff_exp] */
     float *h_shexp;               /* [n_tok][n_ff_shexp] */
+    uint32_t n_iter;              /* of pn_k_moe_up: times that a warp takes pn_rows_at_once rows */
 } pn_moe_up_args;
 
 /* pn_k_moe_product: y[slot] = w_e . x, the part that pn_k_moe_up and pn_k_moe_down are made of.

@@ -4,8 +4,9 @@
 #include "cuda/layout.h"
 
 enum {
-    WARPS_PER_SM = 32, /* of the qmv kernels: enough to hide memory's latency */
-    QMV_ITER_MAX = 8,  /* activations kept in registers are paid for by then */
+    WARPS_PER_SM = 32,    /* of the qmv kernels: enough to hide memory's latency */
+    UP_WARPS_PER_SM = 16, /* of pn_k_moe_up: as many as its registers leave room for */
+    QMV_ITER_MAX = 8,     /* activations kept in registers are paid for by then */
     COMBINE_THREADS = 256
 };
 
@@ -68,13 +69,13 @@ pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm)
 
 /* --- experts ---------------------------------------------------------------------------------- */
 
-/* Blocks of the decode kernels that cover the rows of w by n_warp warps; 0 where there is no such
- * matrix. */
-static uint32_t row_blocks(const pn_dmat *w, uint32_t n_warp)
+/* Blocks of the decode kernels that cover the rows of w by n_warp warps, n_iter times each; 0 where
+ * there is no such matrix. */
+static uint32_t row_blocks(const pn_dmat *w, uint32_t n_warp, uint32_t n_iter)
 {
     if (!w->w)
         return 0;
-    return ceil_div(w->n_row, n_warp * PN_MOE_ITER * pn_rows_at_once(w->type, w->n));
+    return ceil_div(w->n_row, n_warp * n_iter * pn_rows_at_once(w->type, w->n));
 }
 
 static uint32_t row_tiles(const pn_dmat *w)
@@ -92,12 +93,19 @@ static uint32_t col_tiles(const pn_moe_route *r, bool has_experts, bool has_shex
            (has_shexp ? ceil_div(r->n_tok, PN_MOE_TILE_COLS) : 0);
 }
 
-pn_dims pn_moe_up_dims(const pn_moe_up_args *a)
+pn_dims pn_moe_up_dims(pn_moe_up_args *a, int n_sm)
 {
+    PN_ASSERT(n_sm > 0);
     const uint32_t n_warp = PN_QMV_WARPS / 2; /* two share rows */
+    const uint32_t n_vec = a->route.n_tok * (a->route.n_used + 1);
+    const uint32_t once =
+        2 * n_vec * max_u32(row_blocks(&a->gate, 1, 1), row_blocks(&a->gate_shexp, 1, 1));
+    /* as few as let all blocks run at once: a second round would take as long as the first */
+    const uint32_t want = ceil_div(once, (uint32_t)n_sm * UP_WARPS_PER_SM);
+    a->n_iter = want < 1 ? 1 : want > PN_MOE_UP_ITER ? PN_MOE_UP_ITER : want;
     return (pn_dims){ .kernel = "pn_k_moe_up",
-                      .grid = { max_u32(row_blocks(&a->gate, n_warp),
-                                        row_blocks(&a->gate_shexp, n_warp)),
+                      .grid = { max_u32(row_blocks(&a->gate, n_warp, a->n_iter),
+                                        row_blocks(&a->gate_shexp, n_warp, a->n_iter)),
                                 a->route.n_used + 1, a->route.n_tok },
                       .block = 32 * PN_QMV_WARPS };
 }
@@ -105,8 +113,8 @@ pn_dims pn_moe_up_dims(const pn_moe_up_args *a)
 pn_dims pn_moe_product_dims(const pn_moe_product_args *a)
 {
     return (pn_dims){ .kernel = "pn_k_moe_product",
-                      .grid = { max_u32(row_blocks(&a->w, PN_QMV_WARPS),
-                                        row_blocks(&a->w_shexp, PN_QMV_WARPS)),
+                      .grid = { max_u32(row_blocks(&a->w, PN_QMV_WARPS, PN_MOE_ITER),
+                                        row_blocks(&a->w_shexp, PN_QMV_WARPS, PN_MOE_ITER)),
                                 a->route.n_used + 1, a->route.n_tok },
                       .block = 32 * PN_QMV_WARPS };
 }

@@ -15,7 +15,7 @@ pn_dims pn_quantize_dims(const pn_quantize_args *a);
 pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm);
 
 /* The kernels of decode, for any n_tok: a plane of the grid a token. */
-pn_dims pn_moe_up_dims(const pn_moe_up_args *a);
+pn_dims pn_moe_up_dims(pn_moe_up_args *a, int n_sm); /* fills in n_iter */
 pn_dims pn_moe_product_dims(const pn_moe_product_args *a);
 pn_dims pn_moe_down_dims(const pn_moe_down_args *a);
 /* Whether pn_k_moe_down can do it: up to 11 experts a token whose activations fit in shared memory

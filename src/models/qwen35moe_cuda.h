@@ -213,6 +213,10 @@ static inline pn_qwen35moe_gpu_ws *pn_gpu_ws(const pn_qwen35moe_gpu_pass *p)
 {
     return &p->q->ws[p->g];
 }
+static inline int pn_gpu_n_sm(const pn_qwen35moe_gpu_pass *p)
+{
+    return fc_device_get_info(p->q->gpus.device[p->g])->n_sm;
+}
 static inline fc_stream *pn_gpu_stream(const pn_qwen35moe_gpu_pass *p)
 {
     return p->q->gpus.stream[p->g];

@@ -102,8 +102,7 @@ static void matmul(pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *x, siz
         p->bytes += (double)projs[i].w->mat_bytes;
         p->macs += (double)projs[i].w->n * projs[i].w->n_row * (double)n_tok;
     }
-    const int n_sm = fc_device_get_info(p->q->gpus.device[p->g])->n_sm;
-    pn_gpu_launch(p, pn_matmul_dims(&a, n_sm), &a);
+    pn_gpu_launch(p, pn_matmul_dims(&a, pn_gpu_n_sm(p)), &a);
 }
 
 bool pn_gpu_project_tail(pn_qwen35moe_gpu_pass *p, const pn_qwen35moe_gpu_acts *x, size_t n_tok,

@@ -108,7 +108,7 @@ static void up_products(const moe *c, const stacks *s)
     pn_moe_route route = c->route;
     route.slot = s->slot;
     if (pn_gpu_fuses(c->p, PN_FUSE_MOE_UP)) {
-        const pn_moe_up_args a = {
+        pn_moe_up_args a = {
             .route = route,
             .gate = s->l ? s->l->ffn_gate_exps : none,
             .up = s->l ? s->l->ffn_up_exps : none,
@@ -118,7 +118,9 @@ static void up_products(const moe *c, const stacks *s)
             .h = ws->ff.f32,
             .h_shexp = ws->ff_shexp.f32,
         };
-        pn_gpu_launch(c->p, c->is_grouped ? pn_moe_up_grouped_dims(&a) : pn_moe_up_dims(&a), &a);
+        pn_gpu_launch(
+            c->p,
+            c->is_grouped ? pn_moe_up_grouped_dims(&a) : pn_moe_up_dims(&a, pn_gpu_n_sm(c->p)), &a);
         return;
     }
     pn_moe_product_args a = {

@@ -104,13 +104,14 @@ void experts(const moe_shape &s, bool is_grouped)
     const std::string what =
         text("%s %s, %zu tok", type_name(s.t_up), type_name(s.t_down), s.n_tok);
     array<float> h(l.h.size()), h_s(l.h_s.size());
-    const pn_moe_up_args up = moe_up_args(l, is_grouped, h, h_s);
+    pn_moe_up_args up = moe_up_args(l, is_grouped, h, h_s);
     {
         const timed t(what,
                       read_bytes(l.gate, l) + read_bytes(l.up, l) + read_bytes(l.gate_s, l) +
                           read_bytes(l.up_s, l),
                       expert_macs(s, 2), peak_of(s.t_up, is_grouped));
-        launch(up, is_grouped ? pn_moe_up_grouped_dims(&up) : pn_moe_up_dims(&up));
+        const int n_sm = fc_device_get_info(card_device())->n_sm;
+        launch(up, is_grouped ? pn_moe_up_grouped_dims(&up) : pn_moe_up_dims(&up, n_sm));
     }
     const std::vector<float> want = is_grouped ? l.by_place(l.h, s.n_ff) : l.h;
     same_floats("h", h, want.data(), want.size());

@@ -123,7 +123,7 @@ cost_op cost_op_of(const ptx_instruction &i, int arch, const cost_latency &l)
     cost_op o;
     classes(i, arch, o.n);
     const bool has_result = i.op != OP_ST && i.op != OP_BRA && i.op != OP_BRX && i.op != OP_COPY &&
-                            i.op != OP_BARWARP && i.op != OP_BAR;
+                            i.op != OP_PREFETCH && i.op != OP_BARWARP && i.op != OP_BAR;
     for (size_t a = 0; a < i.args.size(); a++)
         registers(i.args[a], a == 0 && has_result ? &o.writes : &o.reads);
     if (i.pred >= 0)
@@ -198,7 +198,7 @@ double cost_counter::access_shared(const ptx_warp &w, const ptx_instruction &i, 
 
 /* Four sectors a pass; the latency of the farthest. */
 double cost_counter::access_global(const ptx_warp &w, const ptx_instruction &i,
-                                   const ptx_operand &a, uint32_t m)
+                                   const ptx_operand &a, uint32_t m, double start)
 {
     const bool writes = i.op == OP_ST || i.op == OP_ATOM;
     const bool is_cached = !writes && (arch_ >= 700 ? i.text.find(".cg") == std::string::npos
@@ -228,6 +228,9 @@ double cost_counter::access_global(const ptx_warp &w, const ptx_instruction &i,
         } else if (seen != now || !is_cached) {
             counts.l2_read += 32;
             clocks = std::max(clocks, latency_.l2);
+            const auto ahead = arrivals_.find(s);
+            if (ahead != arrivals_.end())
+                clocks = std::max(clocks, ahead->second - start);
         }
         seen = now;
     }
@@ -236,7 +239,24 @@ double cost_counter::access_global(const ptx_warp &w, const ptx_instruction &i,
     return clocks + (double)passes - 1;
 }
 
-double cost_counter::access(const ptx_warp &w, const ptx_instruction &i, uint32_t m)
+/* Bytes go from DRAM to L2, none farther: a load that follows waits until they are there, and pays
+ * L2's latency. Blocks that find another's bytes count as begun with it. */
+void cost_counter::prefetch(const ptx_warp &w, const ptx_instruction &i, uint32_t m, double start)
+{
+    EACH_LANE(m)
+    {
+        const uint64_t sector = ptx_address(w, i.args[0], lane) / 32;
+        unsigned &seen = read_.at(sector);
+        if (seen || written_.at(sector))
+            continue;
+        counts.first_read += 32;
+        seen = ~0u; /* by no block */
+        arrivals_[sector] = start + latency_.dram;
+    }
+    block_->n[COST_MEMORY]++;
+}
+
+double cost_counter::access(const ptx_warp &w, const ptx_instruction &i, uint32_t m, double start)
 {
     if (i.space == PARAM)
         return 0;
@@ -246,7 +266,7 @@ double cost_counter::access(const ptx_warp &w, const ptx_instruction &i, uint32_
     }
     const ptx_operand &a = i.op == OP_ST ? i.args[0] : i.args[1];
     if (i.op == OP_COPY || !is_shared(w, i, a, m))
-        return access_global(w, i, a, m);
+        return access_global(w, i, a, m, start);
     return access_shared(w, i, m);
 }
 
@@ -261,6 +281,7 @@ void cost_counter::begin_launch(const ptx_kernel &k)
     counts = cost_counts();
     read_.clear();
     written_.clear();
+    arrivals_.clear();
 }
 
 void cost_counter::begin_block(size_t n_warp)
@@ -304,10 +325,10 @@ void cost_counter::issue(size_t i_warp, const ptx_warp &w, int pc, uint32_t m)
     case OP_LD:
     case OP_ST:
     case OP_ATOM:
-        clocks = access(w, i, m);
+        clocks = access(w, i, m, start);
         break;
     case OP_COPY:
-        t.copied = std::max(t.copied, start + access(w, i, m));
+        t.copied = std::max(t.copied, start + access(w, i, m, start));
         break;
     case OP_COPY_COMMIT:
         t.copies.push_back(t.copied);
@@ -316,6 +337,9 @@ void cost_counter::issue(size_t i_warp, const ptx_warp &w, int pc, uint32_t m)
         for (size_t n = 0; n + (size_t)i.args[0].number < t.copies.size(); n++)
             t.last = std::max(t.last, t.copies[n]);
         cut(&t, 0);
+        break;
+    case OP_PREFETCH:
+        prefetch(w, i, m, start);
         break;
     case OP_FENCE:
         cut(&t, latency_.l2);

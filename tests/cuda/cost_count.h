@@ -92,16 +92,18 @@ class cost_counter : public ptx_watcher
         std::vector<double> copies; /* of closed groups */
     };
     void cut(warp *t, double clocks);
-    double access(const ptx_warp &w, const ptx_instruction &i, uint32_t m);
+    double access(const ptx_warp &w, const ptx_instruction &i, uint32_t m, double start);
+    void prefetch(const ptx_warp &w, const ptx_instruction &i, uint32_t m, double start);
     double access_shared(const ptx_warp &w, const ptx_instruction &i, uint32_t m);
     double access_global(const ptx_warp &w, const ptx_instruction &i, const ptx_operand &a,
-                         uint32_t m);
+                         uint32_t m, double start);
     int arch_;
     cost_latency latency_;
     const ptx_kernel *kernel_ = nullptr;
     std::vector<cost_op> ops_;
     std::vector<warp> warps_;
     cost_sectors read_, written_;
+    std::unordered_map<uint64_t, double> arrivals_; /* clock at which a sector is in L2 */
     cost_block *block_ = nullptr;
 };
 

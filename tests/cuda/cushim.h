@@ -223,6 +223,11 @@ void cushim_mma(unsigned n_row, unsigned depth, int *c, const uint32_t *a, const
 
 /* Copies to shared memory that end by themselves: the bytes arrive at the wait, not before. */
 void cushim_cp16(void *dst, const void *src);
+/* What a prefetch needs of an address: that it is there. */
+inline void cushim_touch(const char *p)
+{
+    (void)*(const volatile char *)p;
+}
 void cushim_cp_commit(void);
 void cushim_cp_wait(unsigned n_left);
 

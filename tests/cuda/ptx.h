@@ -53,6 +53,7 @@ enum ptx_op {
     OP_NOT,
     OP_OR,
     OP_POPC,
+    OP_PREFETCH, /* into L2 */
     OP_PRMT,
     OP_REM,
     OP_RET,

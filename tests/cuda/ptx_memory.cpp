@@ -100,6 +100,14 @@ static void copy(ptx_warp *w, const ptx_instruction &i, uint32_t m)
     }
 }
 
+static void prefetch(ptx_warp *w, const ptx_instruction &i, uint32_t m)
+{
+    EACH_LANE
+    {
+        ptx_reach(w, lane, i, i.space, ptx_address(*w, i.args[0], lane), 1);
+    }
+}
+
 /* The groups are the warp's here: our code commits and waits with all lanes together. */
 static void copy_wait(ptx_warp *w, const ptx_instruction &i)
 {
@@ -227,6 +235,9 @@ bool ptx_step_memory(ptx_warp *w, const ptx_instruction &i, uint32_t m)
         copy_wait(w, i);
         return true;
     case OP_FENCE:
+        return true;
+    case OP_PREFETCH:
+        prefetch(w, i, m);
         return true;
     case OP_SHFL:
         return shuffle(w, i, m);

@@ -231,19 +231,24 @@ void parser::modifiers(ptx_instruction *i, const std::vector<std::string> &words
 void parser::instruction(std::string s)
 {
     static const std::map<std::string, ptx_op> ops = {
-        { "abs", OP_ABS },      { "add", OP_ADD },     { "and", OP_AND },     { "atom", OP_ATOM },
-        { "red", OP_ATOM },     { "bar", OP_BAR },     { "barrier", OP_BAR }, { "bfe", OP_BFE },
-        { "bfi", OP_BFI },      { "bfind", OP_BFIND }, { "bra", OP_BRA },     { "brev", OP_BREV },
-        { "brx", OP_BRX },      { "clz", OP_CLZ },     { "cp", OP_COPY },     { "cvt", OP_CVT },
-        { "cvta", OP_CVTA },    { "div", OP_DIV },     { "rcp", OP_DIV },     { "dp2a", OP_DP2A },
-        { "dp4a", OP_DP4A },    { "exit", OP_RET },    { "fma", OP_FMA },     { "fence", OP_FENCE },
-        { "ld", OP_LD },        { "lop3", OP_LOP3 },   { "mad", OP_MAD },     { "max", OP_MAX },
-        { "membar", OP_FENCE }, { "min", OP_MIN },     { "mma", OP_MMA },     { "mov", OP_MOV },
-        { "mul", OP_MUL },      { "neg", OP_NEG },     { "not", OP_NOT },     { "or", OP_OR },
-        { "popc", OP_POPC },    { "prmt", OP_PRMT },   { "rem", OP_REM },     { "ret", OP_RET },
-        { "selp", OP_SELP },    { "setp", OP_SETP },   { "shf", OP_SHF },     { "shfl", OP_SHFL },
-        { "shl", OP_SHL },      { "shr", OP_SHR },     { "sqrt", OP_SQRT },   { "st", OP_ST },
-        { "sub", OP_SUB },      { "vote", OP_VOTE },   { "xor", OP_XOR },
+        { "abs", OP_ABS },     { "add", OP_ADD },           { "and", OP_AND },
+        { "atom", OP_ATOM },   { "red", OP_ATOM },          { "bar", OP_BAR },
+        { "barrier", OP_BAR }, { "bfe", OP_BFE },           { "bfi", OP_BFI },
+        { "bfind", OP_BFIND }, { "bra", OP_BRA },           { "brev", OP_BREV },
+        { "brx", OP_BRX },     { "clz", OP_CLZ },           { "cp", OP_COPY },
+        { "cvt", OP_CVT },     { "cvta", OP_CVTA },         { "div", OP_DIV },
+        { "rcp", OP_DIV },     { "dp2a", OP_DP2A },         { "dp4a", OP_DP4A },
+        { "exit", OP_RET },    { "fma", OP_FMA },           { "fence", OP_FENCE },
+        { "ld", OP_LD },       { "lop3", OP_LOP3 },         { "mad", OP_MAD },
+        { "max", OP_MAX },     { "membar", OP_FENCE },      { "min", OP_MIN },
+        { "mma", OP_MMA },     { "mov", OP_MOV },           { "mul", OP_MUL },
+        { "neg", OP_NEG },     { "not", OP_NOT },           { "or", OP_OR },
+        { "popc", OP_POPC },   { "prefetch", OP_PREFETCH }, { "prmt", OP_PRMT },
+        { "rem", OP_REM },     { "ret", OP_RET },           { "selp", OP_SELP },
+        { "setp", OP_SETP },   { "shf", OP_SHF },           { "shfl", OP_SHFL },
+        { "shl", OP_SHL },     { "shr", OP_SHR },           { "sqrt", OP_SQRT },
+        { "st", OP_ST },       { "sub", OP_SUB },           { "vote", OP_VOTE },
+        { "xor", OP_XOR },
     };
     ptx_instruction i;
     i.text = s;

@@ -6,11 +6,12 @@
 
 namespace
 {
-void check_up(const moe_layer &l, bool is_grouped)
+/* n_sm: how the rows of decode are shared out follows from it. */
+void check_up(const moe_layer &l, bool is_grouped, int n_sm = 1)
 {
     array<float> h(l.h.size()), h_s(l.h_s.size());
-    const pn_moe_up_args a = moe_up_args(l, is_grouped, h, h_s);
-    launch(a, is_grouped ? pn_moe_up_grouped_dims(&a) : pn_moe_up_dims(&a));
+    pn_moe_up_args a = moe_up_args(l, is_grouped, h, h_s);
+    launch(a, is_grouped ? pn_moe_up_grouped_dims(&a) : pn_moe_up_dims(&a, n_sm));
     const std::vector<float> want = is_grouped ? l.by_place(l.h, l.s.n_ff) : l.h;
     same_floats("h", h, want.data(), want.size());
     same_floats("h_shexp", h_s, l.h_s.data(), l.h_s.size());
@@ -130,7 +131,8 @@ TEST(moe_decode_ragged, "sizes that no grid divides, experts of 32-weight types"
         const moe_shape s = { t, t, t, 352, 96, 160, 5, 5, 2 };
         test_case("%s", type_name(t));
         const moe_layer l(s, X_NORMAL);
-        check_up(l, false);
+        for (const int n_sm : { 1, 64, 1024 })
+            check_up(l, false, n_sm);
         check_down(l, false);
         check_parts(l, false);
     }
@@ -193,7 +195,7 @@ TEST(moe_elsewhere,
         a.up.w = stack_up;
         a.x = l.x.d;
         a.h = h;
-        launch(a, is_grouped ? pn_moe_up_grouped_dims(&a) : pn_moe_up_dims(&a));
+        launch(a, is_grouped ? pn_moe_up_grouped_dims(&a) : pn_moe_up_dims(&a, 1));
         same_floats("h", h, want.data(), want.size());
     }
 }

@@ -144,23 +144,24 @@ PN_FN void pn_attend_load_q(pn_attend_smem<PN_CUDA_KV_Q8_0, R> *s, const pn_atte
     }
 }
 
-/* This thread's position against [d0, d0 + n_d) of all queries. k_part: of the chunk. */
+/* This thread's position against [d0, d0 + n_d) of all queries. k_part: of the chunk; lane: the
+ * position in the warp's tile. */
 template <int KV, int R>
 PN_FN void pn_attend_score(float acc[R], const pn_attend_smem<KV, R> *s, const uint8_t *k_part,
-                           int head_dim, int d0, int n_d)
+                           int lane, int head_dim, int d0, int n_d)
 {
     typedef typename pn_kv_stored<KV>::type stored;
-    const stored *const k = (const stored *)k_part +
-                            ((int64_t)pn_warp_id() * head_dim + d0) * PN_KV_LANES + pn_lane_id();
+    const stored *const k =
+        (const stored *)k_part + ((int64_t)pn_warp_id() * head_dim + d0) * PN_KV_LANES + lane;
 #pragma unroll(PN_ATTEND_AHEAD(R))
     for (int d = 0; d < n_d; d++)
         pn_fma_rows<R>(acc, pn_kv_load(k + d * PN_KV_LANES), s->q + d * R);
 }
 template <int R>
 PN_FN void pn_attend_score(float acc[R], const pn_attend_smem<PN_CUDA_KV_Q8_0, R> *s,
-                           const uint8_t *k_part, int head_dim, int d0, int n_d)
+                           const uint8_t *k_part, int lane, int head_dim, int d0, int n_d)
 {
-    const int lane = (int)pn_lane_id(), n_block = head_dim / 32;
+    const int n_block = head_dim / 32;
     const uint8_t *block = k_part + ((int64_t)pn_warp_id() * n_block + d0 / 32) * PN_KV_K_TILE;
     for (int ib = 0; ib < n_d / 32; ib++, block += PN_KV_K_TILE) {
         const uint32_t *const words = (const uint32_t *)(block + PN_KV_LANES * 2);
@@ -182,13 +183,15 @@ PN_FN void pn_attend_score(float acc[R], const pn_attend_smem<PN_CUDA_KV_Q8_0, R
     }
 }
 
-/* Raw scores into rows.s. n: positions that any query sees; what lies behind is not read, but for
- * the rest of a tile of 32, whose scores nobody takes. has_q: the queries' first d are loaded. */
+/* Raw scores into rows.s. n: positions that any query sees; what lies behind is not read: in the
+ * rest of a tile of 32, whose scores nobody takes, stands the last one's. has_q: the queries' first
+ * d are loaded. */
 template <int KV, int R>
 PN_FN void pn_attend_scores(pn_attend_smem<KV, R> *s, const pn_attend_args *a,
                             const uint8_t *k_part, int n, bool has_q)
 {
-    const int t = (int)threadIdx.x;
+    const int t = (int)threadIdx.x, left_n = n - (int)pn_warp_id() * PN_KV_LANES;
+    const int lane = (int)pn_lane_id() < left_n ? (int)pn_lane_id() : left_n - 1;
     float acc[R];
 #pragma unroll
     for (int r = 0; r < R; r++)
@@ -200,8 +203,8 @@ PN_FN void pn_attend_scores(pn_attend_smem<KV, R> *s, const pn_attend_args *a,
             __syncthreads();
         }
         const int left = a->head_dim - d0;
-        if ((int)pn_warp_id() * PN_KV_LANES < n)
-            pn_attend_score(acc, s, k_part, a->head_dim, d0,
+        if (left_n > 0)
+            pn_attend_score(acc, s, k_part, lane, a->head_dim, d0,
                             left < PN_ATTEND_D ? left : PN_ATTEND_D);
     }
 #pragma unroll
@@ -225,7 +228,9 @@ PN_FN void pn_attend_put_p(pn_attend_smem<PN_CUDA_KV_Q8_0, R> *s, int r, int j, 
 template <int KV, int R> PN_FN void pn_attend_softmax(pn_attend_smem<KV, R> *s, float scale, int c)
 {
     const int lane = (int)pn_lane_id();
-    for (int r = (int)pn_warp_id(); r < R; r += PN_ATTEND_WARPS) {
+#pragma unroll(R <= PN_ATTEND_ROWS_FEW ? R / PN_ATTEND_WARPS : 1)
+    for (int k_r = 0; k_r < R / PN_ATTEND_WARPS; k_r++) {
+        const int r = PN_ATTEND_WARPS * k_r + (int)pn_warp_id();
         const int n = pn_attend_visible(s->rows.seen[r], c);
         float v[4], l[4], m = pn_asf(0xff800000u);
 #pragma unroll
@@ -251,6 +256,21 @@ template <int KV, int R> PN_FN void pn_attend_softmax(pn_attend_smem<KV, R> *s, 
 
 /* --- values ----------------------------------------------------------------------------------- */
 
+/* n of N_AHEAD positions of one d, loaded together; those behind n count as +0, times +0. */
+template <int R, int N_AHEAD, class T>
+PN_FN void pn_attend_add_values(float o[R], const T *v, const float *p, int n)
+{
+    float x[N_AHEAD];
+#pragma unroll
+    for (int j = 0; j < N_AHEAD; j++) {
+        const float xj = pn_kv_load(v + (j < n ? j : 0) * PN_KV_LANES);
+        x[j] = j < n ? xj : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < N_AHEAD; j++)
+        pn_fma_rows<R>(o, x[j], p + j * R);
+}
+
 /* The chunk's values, by emit(d, o): o [R] is this thread's d of all queries. n: as for the scores.
  * A d is always with the same thread. */
 template <int KV, int R, class Emit>
@@ -258,6 +278,9 @@ PN_FN void pn_attend_values(pn_attend_smem<KV, R> *s, const uint8_t *v_part, int
                             const Emit &emit)
 {
     typedef typename pn_kv_stored<KV>::type stored;
+    enum {
+        N_AHEAD = PN_ATTEND_AHEAD(R)
+    };
     for (int d = (int)threadIdx.x; d < head_dim; d += PN_ATTEND_THREADS) {
         const stored *const v = (const stored *)v_part +
                                 d / PN_KV_LANES * (PN_KV_CHUNK * PN_KV_LANES) + d % PN_KV_LANES;
@@ -265,9 +288,12 @@ PN_FN void pn_attend_values(pn_attend_smem<KV, R> *s, const uint8_t *v_part, int
 #pragma unroll
         for (int r = 0; r < R; r++)
             o[r] = 0.0f;
-#pragma unroll(PN_ATTEND_AHEAD(R))
-        for (int j = 0; j < n; j++)
-            pn_fma_rows<R>(o, pn_kv_load(v + j * PN_KV_LANES), s->p + j * R);
+        int j0 = 0;
+#pragma unroll 1
+        for (; j0 + N_AHEAD <= n; j0 += N_AHEAD)
+            pn_attend_add_values<R, N_AHEAD>(o, v + j0 * PN_KV_LANES, s->p + j0 * R, N_AHEAD);
+        if (j0 < n)
+            pn_attend_add_values<R, N_AHEAD>(o, v + j0 * PN_KV_LANES, s->p + j0 * R, n - j0);
 #pragma unroll
         for (int r = 0; r < R; r++)
             o[r] = o[r] + 0.0f;

@@ -31,31 +31,47 @@ PN_FN float pn_channel_in(const pn_channel *ch, int i)
     return *(i < n_old ? ch->window + i * ch->n_ch : ch->x + (i - n_old) * ch->n_ch);
 }
 
-/* Taps j0 .. j0 + N - 1 of token t's chain, loaded together. */
-template <int N> PN_FN float pn_channel_taps(const pn_channel *ch, int t, int j0, float acc)
+/* Taps j0 .. j0 + N - 1 of token t's chains of N_CH channels, loaded together. */
+template <int N_CH, int N>
+PN_FN void pn_channel_taps(float acc[N_CH], const pn_channel *ch, int t, int j0)
 {
-    float w[N], in[N];
+    float w[N_CH][N], in[N_CH][N];
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        w[j] = ch->w[j0 + j];
-        in[j] = pn_channel_in(ch, t + j0 + j);
-    }
+    for (int c = 0; c < N_CH; c++)
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            w[c][j] = ch[c].w[j0 + j];
+            in[c][j] = pn_channel_in(&ch[c], t + j0 + j);
+        }
 #pragma unroll
     for (int j = 0; j < N; j++)
-        acc = pn_fma(w[j], in[j], acc);
-    return acc;
+#pragma unroll
+        for (int c = 0; c < N_CH; c++)
+            acc[c] = pn_fma(w[c][j], in[c][j], acc[c]);
 }
 
-/* Output of token t: one chain, oldest tap first, then SiLU. */
+/* Outputs y of token t: one chain each, oldest tap first, then SiLU. ch: [N_CH], of one n_conv. */
+template <int N_CH> PN_FN void pn_channels_conv(float y[N_CH], const pn_channel *ch, int t)
+{
+#pragma unroll
+    for (int c = 0; c < N_CH; c++)
+        y[c] = 0.0f;
+    int j = 0;
+#pragma unroll 1
+    for (; j + 4 <= ch[0].n_conv; j += 4)
+        pn_channel_taps<N_CH, 4>(y, ch, t, j);
+#pragma unroll 1
+    for (; j < ch[0].n_conv; j++)
+        pn_channel_taps<N_CH, 1>(y, ch, t, j);
+#pragma unroll
+    for (int c = 0; c < N_CH; c++)
+        y[c] = pn_silu(y[c]);
+}
 PN_FN float pn_channel_conv(const pn_channel *ch, int t)
 {
-    float acc = 0.0f;
-    int j = 0;
-    for (; j + 4 <= ch->n_conv; j += 4)
-        acc = pn_channel_taps<4>(ch, t, j, acc);
-    for (; j < ch->n_conv; j++)
-        acc = pn_channel_taps<1>(ch, t, j, acc);
-    return pn_silu(acc);
+    float y[1];
+    pn_channels_conv<1>(y, ch, t);
+    return y[0];
 }
 
 /* The window after n_tok tokens. Row j is read as row n_tok + j, never before it is written. */

@@ -76,38 +76,49 @@ PN_FN void pn_warp_quantize_q8b(pn_q8b *b, const float *x, int n_block)
 
 /* --- storing ---------------------------------------------------------------------------------- */
 
-/* One position of one head: its parts' bytes, k and v [head_dim], place i in the page. */
-template <class T, T (*round)(float)>
-PN_FN void pn_kv_store_floats(uint8_t *k_part, uint8_t *v_part, int i, const float *k,
-                              const float *v, int head_dim)
+/* Where one position of one head goes: the parts of its page, and its place in them. */
+typedef struct pn_kv_place {
+    uint8_t *k_part, *v_part;
+    int i, head_dim;
+} pn_kv_place;
+
+PN_FN pn_kv_place pn_kv_place_of(const pn_qk_args *a, const pn_cuda_part *part, int it, int ih)
 {
-    T *const kp =
-        (T *)k_part + (int64_t)(i / PN_KV_LANES) * head_dim * PN_KV_LANES + i % PN_KV_LANES;
-    T *const vp = (T *)v_part + i * PN_KV_LANES;
-    for (int d = (int)pn_lane_id(); d < head_dim; d += 32) {
-        kp[d * PN_KV_LANES] = round(k[d]);
-        vp[d / PN_KV_LANES * (PN_KV_CHUNK * PN_KV_LANES) + d % PN_KV_LANES] = round(v[d]);
-    }
+    const int pos = part->pos + it - part->tok0;
+    pn_kv_place p;
+    p.k_part = part->pages[pos / PN_KV_CHUNK] + a->kv_off +
+               (int64_t)ih * ((int64_t)a->k_bytes + a->v_bytes);
+    p.v_part = p.k_part + a->k_bytes;
+    p.i = pos % PN_KV_CHUNK;
+    p.head_dim = a->head_dim;
+    return p;
 }
 
-PN_FN void pn_kv_store_q8(uint8_t *k_part, uint8_t *v_part, int i, const float *k, const float *v,
-                          int head_dim)
+/* This lane's k and v of d = 32 ib + lane; by lanes whose d is below head_dim. */
+template <class T, T (*round)(float)>
+PN_FN void pn_kv_store_float(const pn_kv_place *p, int ib, float k, float v)
 {
-    const int lane = (int)pn_lane_id(), n_block = head_dim / 32;
-    for (int ib = 0; ib < n_block; ib++) {
-        int qk, qv;
-        const pn_u16 hk = pn_kv_quantize_32(k[32 * ib + lane], &qk);
-        const pn_u16 hv = pn_kv_quantize_32(v[32 * ib + lane], &qv);
-        uint8_t *const kb = k_part + (int64_t)(i / PN_KV_LANES * n_block + ib) * PN_KV_K_TILE;
-        uint8_t *const vb = v_part + (int64_t)ib * PN_KV_V_TILE;
-        if (lane == 0) { /* a value that is not finite makes the score NaN */
-            ((pn_u16 *)kb)[i % PN_KV_LANES] = hv == PN_KV_NAN ? hv : hk;
-            ((pn_u16 *)vb)[i] = hv;
-        }
-        kb[PN_KV_LANES * 2 + lane / 4 * (PN_KV_LANES * 4) + i % PN_KV_LANES * 4 + lane % 4] =
-            (uint8_t)(qk + 128);
-        ((int8_t *)vb)[PN_KV_CHUNK * 2 + i / 2 * 64 + 2 * lane + i % 2] = (int8_t)qv;
+    const int i = p->i, d = 32 * ib + (int)pn_lane_id();
+    T *const kp = (T *)p->k_part + (int64_t)(i / PN_KV_LANES) * p->head_dim * PN_KV_LANES;
+    T *const vp = (T *)p->v_part + (int64_t)ib * (PN_KV_CHUNK * PN_KV_LANES);
+    kp[d * PN_KV_LANES + i % PN_KV_LANES] = round(k);
+    vp[i * PN_KV_LANES + (int)pn_lane_id()] = round(v);
+}
+
+PN_FN void pn_kv_store_q8(const pn_kv_place *p, int ib, float k, float v)
+{
+    const int i = p->i, lane = (int)pn_lane_id(), n_block = p->head_dim / 32;
+    int qk, qv;
+    const pn_u16 hk = pn_kv_quantize_32(k, &qk), hv = pn_kv_quantize_32(v, &qv);
+    uint8_t *const kb = p->k_part + (int64_t)(i / PN_KV_LANES * n_block + ib) * PN_KV_K_TILE;
+    uint8_t *const vb = p->v_part + (int64_t)ib * PN_KV_V_TILE;
+    if (lane == 0) { /* a value that is not finite makes the score NaN */
+        ((pn_u16 *)kb)[i % PN_KV_LANES] = hv == PN_KV_NAN ? hv : hk;
+        ((pn_u16 *)vb)[i] = hv;
     }
+    kb[PN_KV_LANES * 2 + lane / 4 * (PN_KV_LANES * 4) + i % PN_KV_LANES * 4 + lane % 4] =
+        (uint8_t)(qk + 128);
+    ((int8_t *)vb)[PN_KV_CHUNK * 2 + i / 2 * 64 + 2 * lane + i % 2] = (int8_t)qv;
 }
 
 PN_FN float pn_kv_float(float x)
@@ -115,21 +126,29 @@ PN_FN float pn_kv_float(float x)
     return x;
 }
 
+/* d of [32 ib, 32 ib + 32) by a warp; head_dim is above 32 ib. */
+template <int KV> PN_FN void pn_kv_store_32(const pn_kv_place *p, int ib, float k, float v)
+{
+    if (KV == PN_CUDA_KV_Q8_0)
+        pn_kv_store_q8(p, ib, k, v);
+    else if (32 * ib + (int)pn_lane_id() >= p->head_dim)
+        return;
+    else if (KV == PN_CUDA_KV_F16)
+        pn_kv_store_float<pn_u16, pn_kv_half>(p, ib, k, v);
+    else
+        pn_kv_store_float<float, pn_kv_float>(p, ib, k, v);
+}
+
 /* Token it of head ih: k is its key as it is stored. */
 template <int KV> PN_FN void pn_kv_store(const pn_qk_args *a, int it, int ih, const float *k)
 {
-    const pn_cuda_part *const part = &a->parts[a->tok_part[it]];
-    const int pos = part->pos + it - part->tok0, i = pos % PN_KV_CHUNK;
-    const float *const v = a->v + ((int64_t)it * a->n_head_kv + ih) * a->head_dim;
-    uint8_t *const k_part = part->pages[pos / PN_KV_CHUNK] + a->kv_off +
-                            (int64_t)ih * ((int64_t)a->k_bytes + a->v_bytes);
-    uint8_t *const v_part = k_part + a->k_bytes;
-    if (KV == PN_CUDA_KV_F16)
-        pn_kv_store_floats<pn_u16, pn_kv_half>(k_part, v_part, i, k, v, a->head_dim);
-    else if (KV == PN_CUDA_KV_F32)
-        pn_kv_store_floats<float, pn_kv_float>(k_part, v_part, i, k, v, a->head_dim);
-    else
-        pn_kv_store_q8(k_part, v_part, i, k, v, a->head_dim);
+    const int n = a->head_dim;
+    const float *const v = a->v + ((int64_t)it * a->n_head_kv + ih) * n;
+    const pn_kv_place p = pn_kv_place_of(a, &a->parts[a->tok_part[it]], it, ih);
+    for (int ib = 0; 32 * ib < n; ib++) {
+        const int d = 32 * ib + (int)pn_lane_id();
+        pn_kv_store_32<KV>(&p, ib, d < n ? k[d] : 0.0f, d < n ? v[d] : 0.0f);
+    }
 }
 
 /* Row it, ih of q8 from its n values. */
@@ -148,15 +167,20 @@ template <int KV> PN_FN bool pn_kv_is_mine(const pn_qk_args *a, int it)
 
 /* --- norm and rotation ------------------------------------------------------------------------ */
 
-/* Pairs (i, i + n_rot / 2) of one head, each by one lane. */
+/* Pair (i, i + half) by the angle of cosine c and sine s. */
+PN_FN void pn_rope_pair(float *x, int i, int half, float c, float s)
+{
+    const float x0 = x[i], x1 = x[i + half];
+    x[i] = pn_fma(x0, c, -(x1 * s));
+    x[i + half] = pn_fma(x0, s, x1 * c);
+}
+
+/* Pairs of one head, each by one lane. */
 PN_FN void pn_rope_head(float *x, const float *cos_t, const float *sin_t, int n_rot)
 {
     const int half = n_rot / 2;
-    for (int i = (int)pn_lane_id(); i < half; i += 32) {
-        const float x0 = x[i], x1 = x[i + half], c = cos_t[i], s = sin_t[i];
-        x[i] = pn_fma(x0, c, -(x1 * s));
-        x[i + half] = pn_fma(x0, s, x1 * c);
-    }
+    for (int i = (int)pn_lane_id(); i < half; i += 32)
+        pn_rope_pair(x, i, half, cos_t[i], sin_t[i]);
 }
 
 /* One head of token it, normed and rotated: into h, shared, this warp's. */

@@ -37,8 +37,8 @@ PN_FN pn_expert pn_expert_of(const pn_moe_route &r, uint32_t token, uint32_t ran
 
 PN_KERNEL(pn_k_moe_up)(pn_moe_up_args a)
 {
-    enum {
-        ROWS = 8 * PN_MOE_ITER /* most of a pair of warps, of which one has the gate's, one up's */
+    enum { /* most of a pair of warps, of which one has the gate's, one up's */
+        ROWS = 8 * PN_MOE_UP_ITER
     };
     __shared__ float part[PN_QMV_WARPS / 2][2][ROWS];
     const uint32_t token = blockIdx.z, pair = threadIdx.x / 64, is_up = threadIdx.x / 32 % 2;
@@ -47,7 +47,7 @@ PN_KERNEL(pn_k_moe_up)(pn_moe_up_args a)
     const pn_dmat up = e.is_shexp ? a.up_shexp : a.up, m = is_up ? up : gate;
     if (!gate.w || e.i_mat < 0)
         return;
-    const uint32_t rows = PN_MOE_ITER * pn_rows_at_once(gate.type, gate.n);
+    const uint32_t rows = a.n_iter * pn_rows_at_once(gate.type, gate.n);
     const uint32_t r0 = (blockIdx.x * (PN_QMV_WARPS / 2) + pair) * rows;
     const uint32_t row0 = r0 < gate.n_row ? r0 : gate.n_row;
     const uint32_t row1 = r0 + rows < gate.n_row ? r0 + rows : gate.n_row;
@@ -76,17 +76,49 @@ PN_KERNEL(pn_k_moe_product)(pn_moe_product_args a)
     pn_rows_1<false>(m, (uint32_t)e.i_mat, row0, row1, x, out);
 }
 
-/* A vector in the type's form: as it is given, or made here by the warp from the floats. */
-PN_FN const void *pn_act_made(const pn_dacts &x, const pn_dmat &m, uint32_t iv, void *room)
+/* Rows [row0, row1) of matrix i_mat, of a quantised type, on their way to L2; by a warp. */
+PN_FN void pn_prefetch_rows(const pn_dmat &m, uint32_t i_mat, uint32_t row0, uint32_t row1)
 {
+    const pn_planes p = pn_planes_of(m.type, m.n, m.n_row);
+    const pn_unit_layout u = pn_unit_layout_of(m.type);
+    const uint8_t *const w = (const uint8_t *)m.w + i_mat * m.mat_bytes;
+    const uint32_t n_row = row1 - row0, lane = threadIdx.x % 32;
+    const uint64_t at = (uint64_t)row0 * p.n_unit;
+    const uint32_t n = n_row * p.n_unit, d_bytes = p.n_unit / u.units_per_d * u.d_bytes;
+    pn_prefetch_bytes(w + at * u.code_bytes, n * u.code_bytes, lane, 32);
+    pn_prefetch_bytes(w + p.high + at * u.high_bytes, n * u.high_bytes, lane, 32);
+    pn_prefetch_bytes(w + p.scales + at * u.scale_bytes, n * u.scale_bytes, lane, 32);
+    pn_prefetch_bytes(w + p.d + (uint64_t)row0 * d_bytes, n_row * d_bytes, lane, 32);
+}
+
+/* A vector in the form that rows [row0, row1) of matrix i_mat take: as it is given, or made here by
+ * the warp from the floats, while those rows are on their way. */
+PN_FN const void *pn_act_made(const pn_dacts &x, const pn_dmat &m, uint32_t i_mat, uint32_t row0,
+                              uint32_t row1, uint32_t iv, void *room)
+{
+    enum {
+        N_AHEAD = 2 /* groups that are loaded at a time */
+    };
     const pn_unit_layout u = pn_unit_layout_of(m.type);
     const bool is_k = u.units_per_d == 4;
     if (u.code_bytes == 0 || (is_k ? x.q8k != 0 : x.q8s != 0))
         return pn_act_of(x, m.type, m.n, iv);
     const float *const v = x.f32 + (size_t)iv * m.n;
-    for (uint32_t i = 0; i < m.n; i += 256)
-        pn_quantize_group(v + i, m.n - i < 256 ? m.n - i : 256, is_k ? (pn_q8k *)room + i / 256 : 0,
-                          is_k ? 0 : (pn_q8s *)room + i / 256);
+    for (uint32_t i0 = 0; i0 < m.n; i0 += 256 * N_AHEAD) {
+        float g[N_AHEAD][8];
+#pragma unroll
+        for (uint32_t k = 0; k < N_AHEAD; k++)
+            pn_load_group(g[k], v + i0 + 256 * k, (int)(m.n - i0) - 256 * (int)k);
+        if (i0 == 0)
+            pn_prefetch_rows(m, i_mat, row0, row1);
+#pragma unroll
+        for (uint32_t k = 0; k < N_AHEAD; k++) {
+            const uint32_t ig = i0 / 256 + k;
+            if (256 * ig < m.n)
+                pn_quantize_values(g[k], is_k ? (pn_q8k *)room + ig : 0,
+                                   is_k ? 0 : (pn_q8s *)room + ig);
+        }
+    }
     __syncwarp();
     return room;
 }
@@ -95,27 +127,36 @@ PN_KERNEL(__launch_bounds__(32 * PN_MOE_DOWN_WARPS) pn_k_moe_down)(pn_moe_down_a
 {
     PN_DYN_SMEM(unsigned char, rooms); /* for each warp, activations of the longer kind */
     __shared__ float part[PN_MOE_DOWN_WARPS][PN_MOE_DOWN_ROWS];
+    __shared__ float shares[PN_MOE_DOWN_WARPS]; /* by rank, then the shared expert's */
     const uint32_t token = blockIdx.y, n_embd = a.down.n_row, n_used = a.route.n_used;
     const uint32_t warp = threadIdx.x / 32, row0 = blockIdx.x * PN_MOE_DOWN_ROWS;
     const uint32_t row1 = row0 + PN_MOE_DOWN_ROWS < n_embd ? row0 + PN_MOE_DOWN_ROWS : n_embd;
     const uint32_t n = a.down.n > a.down_shexp.n ? a.down.n : a.down_shexp.n;
+    /* what the sum takes besides the products: on its way meanwhile */
+    float *const x_at = a.x + (size_t)token * n_embd + row0 + threadIdx.x;
+    const float before = threadIdx.x < row1 - row0 ? *x_at : 0.0f;
+    const float share = threadIdx.x < n_used    ? a.top_w[token * n_used + threadIdx.x]
+                        : threadIdx.x == n_used ? a.sgate[token]
+                                                : 0.0f;
+    pn_tail_prefetch(a.tail);
     if (warp <= n_used) {
         const pn_expert e = pn_expert_of(a.route, token, warp);
         const pn_dmat m = e.is_shexp ? a.down_shexp : a.down;
         const pn_dacts h = e.is_shexp ? a.h_shexp : a.h;
         const pn_out out = { part[warp], 0, 0, 0, row0 };
-        const void *const x =
-            pn_act_made(h, m, e.slot, rooms + warp * ((n + 255) / 256) * sizeof(pn_q8s));
+        const void *const x = pn_act_made(h, m, (uint32_t)e.i_mat, row0, row1, e.slot,
+                                          rooms + warp * ((n + 255) / 256) * sizeof(pn_q8s));
         pn_rows_1<true>(m, (uint32_t)e.i_mat, row0, row1, x, out);
     }
+    if (threadIdx.x <= n_used)
+        shares[threadIdx.x] = share;
     __syncthreads();
     if (threadIdx.x < row1 - row0) {
         float acc = 0.0f;
-        for (uint32_t r = 0; r < n_used; r++)
-            acc = pn_fma(a.top_w[token * n_used + r], part[r][threadIdx.x], acc);
-        acc = pn_fma(a.sgate[token], part[n_used][threadIdx.x], acc);
-        float *const x = a.x + (size_t)token * n_embd + row0 + threadIdx.x;
-        *x = *x + acc;
+#pragma unroll 4
+        for (uint32_t r = 0; r <= n_used; r++)
+            acc = pn_fma(shares[r], part[r][threadIdx.x], acc);
+        *x_at = before + acc;
     }
     if (a.tail.kind == PN_TAIL_NORM) {
         __shared__ float tail_part[8];

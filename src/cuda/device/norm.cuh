@@ -75,18 +75,48 @@ PN_FN pn_outputs pn_outputs_at(float *y, int64_t y_stride, pn_q8k *q8k, pn_q8s *
     return out;
 }
 
-/* The groups of one row of scale s by all warps of the block; x: the row, as a->x or fresh. */
-template <class X> PN_FN void pn_norm_groups(const pn_norm_args *a, int64_t row, X x, float s)
+/* A lane's values of a group, and their weights. */
+typedef struct pn_norm_group {
+    float x[8], w[8];
+} pn_norm_group;
+
+/* x: the row, as a->x or fresh. */
+template <class X> PN_FN void pn_norm_load(pn_norm_group *g, const pn_norm_args *a, X x, int ig)
 {
-    for (int ig = (int)pn_warp_id(); 256 * ig < a->n; ig += (int)blockDim.x / 32) {
-        const pn_outputs out = pn_outputs_at(a->y, a->y_stride, a->q8k, a->q8s, row, a->n, ig);
-        float v[8], w[8];
-        pn_load_8(v, x + 256 * ig, out.n);
-        pn_load_8(w, a->w + 256 * ig, out.n);
+    const int left = a->n - 256 * ig;
+    if (left <= 0)
+        return;
+    pn_load_8(g->x, x + 256 * ig, left);
+    pn_load_8(g->w, a->w + 256 * ig, left);
+}
+
+/* Group ig of one row of scale s. */
+PN_FN void pn_norm_store(const pn_norm_group *g, const pn_norm_args *a, int64_t row, int ig,
+                         float s)
+{
+    if (256 * ig >= a->n)
+        return;
+    const pn_outputs out = pn_outputs_at(a->y, a->y_stride, a->q8k, a->q8s, row, a->n, ig);
+    float v[8];
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            v[i] = v[i] * s * w[i];
-        pn_store_256(&out, v);
+    for (int i = 0; i < 8; i++)
+        v[i] = g->x[i] * s * g->w[i];
+    pn_store_256(&out, v);
+}
+
+/* The groups of one row whose squares' sum is there, by all warps of the block; each warp's first
+ * was loaded into *g before that. */
+template <class X>
+PN_FN void pn_norm_groups(pn_norm_group *g, const pn_norm_args *a, int64_t row, X x, float sum)
+{
+    const int n_warp = (int)blockDim.x / 32;
+    const float s = pn_rms_scale(sum, a->n, a->eps);
+    int ig = (int)pn_warp_id();
+    pn_norm_store(g, a, row, ig, s);
+#pragma unroll 1
+    for (ig += n_warp; 256 * ig < a->n; ig += n_warp) {
+        pn_norm_load(g, a, x, ig);
+        pn_norm_store(g, a, row, ig, s);
     }
 }
 
@@ -94,13 +124,16 @@ template <class X> PN_FN void pn_norm_groups(const pn_norm_args *a, int64_t row,
 template <int T, class X>
 PN_FN void pn_norm_row(const pn_norm_args *a, int64_t row, X x, float *part)
 {
-    const float sum = pn_block_sum_squares<T>(x, a->n, part);
-    pn_norm_groups(a, row, x, pn_rms_scale(sum, a->n, a->eps));
+    pn_norm_group first;
+    pn_norm_load(&first, a, x, (int)pn_warp_id());
+    pn_norm_groups(&first, a, row, x, pn_block_sum_squares<T>(x, a->n, part));
 }
 
 /* The same by a block of 256 threads or more, which all call it. */
 template <class X> PN_FN void pn_norm_row_256(const pn_norm_args *a, int64_t row, X x, float *part)
 {
+    pn_norm_group first;
+    pn_norm_load(&first, a, x, (int)pn_warp_id());
     if (threadIdx.x < 256) {
         pn_chains<256> c;
         pn_chains_run<256>(&c, x, a->n, pn_add_square());
@@ -109,8 +142,7 @@ template <class X> PN_FN void pn_norm_row_256(const pn_norm_args *a, int64_t row
             part[pn_warp_id()] = sum;
     }
     __syncthreads();
-    const float sum = a->n < 256 ? part[0] : pn_tree_8(part);
-    pn_norm_groups(a, row, x, pn_rms_scale(sum, a->n, a->eps));
+    pn_norm_groups(&first, a, row, x, a->n < 256 ? part[0] : pn_tree_8(part));
 }
 
 PN_KERNEL(pn_k_norm)(pn_norm_args a)
@@ -150,14 +182,17 @@ PN_FN float pn_gated_scales(const float *x, int n, int S, float eps)
 PN_FN void pn_gated_norm_256(const pn_outputs *out, const float *x, const float *w, const float *z,
                              int S, float eps)
 {
-    const float s = pn_gated_scales(x, out->n, S, eps);
-    float v[8], g[8];
+    const int w0 = 8 * (int)pn_lane_id() % S;
+    float v[8], g[8], w_v[8];
     pn_load_8(v, x, out->n);
     pn_load_8(g, z, out->n);
-    const int w0 = 8 * (int)pn_lane_id() % S;
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        v[i] = v[i] * s * w[w0 + i] * pn_silu(g[i]);
+        w_v[i] = w[w0 + i];
+    const float s = pn_gated_scales(x, out->n, S, eps);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = v[i] * s * w_v[i] * pn_silu(g[i]);
     pn_store_256(out, v);
 }
 

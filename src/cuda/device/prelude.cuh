@@ -49,6 +49,19 @@ template <class T> PN_FN T pn_ldcg(const T *p)
 #endif
 }
 
+/* Brings n bytes of device memory to L2, where a later load finds them; nothing waits. By all of
+ * n_thread threads, of which this is number i. */
+PN_FN void pn_prefetch_bytes(const void *p, uint32_t n, uint32_t i, uint32_t n_thread)
+{
+    for (uint32_t at = 32 * i; at < n; at += 32 * n_thread) { /* a sector */
+#ifdef PN_CUSHIM
+        cushim_touch((const char *)p + at);
+#else
+        asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)p + at));
+#endif
+    }
+}
+
 /* c + a . b, four signed bytes each; exact. */
 PN_FN int pn_dp4a(int a, int b, int c)
 {

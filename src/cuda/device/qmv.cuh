@@ -27,14 +27,21 @@ struct pn_out {
     uint32_t y_stride, r_stride, row0;
 };
 
-PN_FN void pn_put(const pn_out &o, uint32_t row, uint32_t c, float v)
+/* The residual as it is before; it can be fetched long before the product is there. */
+PN_FN float pn_before(const pn_out &o, uint32_t row, uint32_t c)
+{
+    return o.r ? o.r[(size_t)c * o.r_stride + row] : 0.0f;
+}
+PN_FN void pn_put_onto(const pn_out &o, uint32_t row, uint32_t c, float v, float before)
 {
     if (o.y)
         o.y[(size_t)c * o.y_stride + row - o.row0] = v;
-    if (o.r) {
-        float *const r = o.r + (size_t)c * o.r_stride + row;
-        *r = *r + v;
-    }
+    if (o.r)
+        o.r[(size_t)c * o.r_stride + row] = before + v;
+}
+PN_FN void pn_put(const pn_out &o, uint32_t row, uint32_t c, float v)
+{
+    pn_put_onto(o, row, c, v, pn_before(o, row, c));
 }
 
 /* A lane's place: which of the rows and of the groups side by side, which 64 of the group. */
@@ -154,7 +161,9 @@ PN_FN void pn_rows_quant_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, ui
         pn_step(next);
         if (next.row < row1)
             pn_load_at<W>(raw_next, m, next, l);
-        const uint32_t g0 = at.pass * (uint32_t)l.n_side;
+        const uint32_t g0 = at.pass * (uint32_t)l.n_side, row = at.row + (uint32_t)l.row;
+        const bool is_mine = at.pass + 1 == at.n_pass && l.r == 0 && l.group == 0 && row < row1;
+        const float before = is_mine ? pn_before(out, row, 0) : 0.0f;
         if (at.n_pass > 1 || at.row == row0) {
             const uint32_t g = g0 + (uint32_t)l.group;
             /* lanes past the end multiply a group that is there by weights of 0 */
@@ -167,12 +176,10 @@ PN_FN void pn_rows_quant_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, ui
         }
         const float t = pn_group_1<W>(raw, act, e, l.r);
         acc = pn_chain_groups(t, acc, d, l, (int)(at.n_group - g0), W::is_k ? 0 : 3);
-        if (at.pass + 1 == at.n_pass) {
-            const uint32_t row = at.row + (uint32_t)l.row;
-            if (l.r == 0 && l.group == 0 && row < row1)
-                pn_put(out, row, 0, acc);
+        if (is_mine)
+            pn_put_onto(out, row, 0, acc, before);
+        if (at.pass + 1 == at.n_pass)
             acc = 0.0f;
-        }
         at = next;
     }
 }
@@ -457,6 +464,13 @@ PN_FN void pn_warp_rows(const pn_dmat &w, uint32_t block, uint32_t n_iter, uint3
     *row1 = r + rows < w.n_row ? r + rows : w.n_row;
 }
 
+/* The weights of a norm that is to follow on their way, by the first block: it is early. */
+PN_FN void pn_tail_prefetch(const pn_tail &tail)
+{
+    if (tail.kind == PN_TAIL_NORM && blockIdx.x == 0)
+        pn_prefetch_bytes(tail.norm.w, 4 * (uint32_t)tail.norm.n, threadIdx.x, blockDim.x);
+}
+
 /* One row or token after the other. s: there for PN_TAIL_ROUTER. */
 PN_FN void pn_matmul_tail(const pn_matmul_args &a, pn_route_smem *s)
 {
@@ -486,6 +500,7 @@ PN_KERNEL(pn_k_qmv)(pn_matmul_args a)
     const pn_matmul_mat m = pn_pick_mat(a, &block);
     pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
     const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
+    pn_tail_prefetch(a.tail);
     pn_rows_1<false>(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), out);
     pn_matmul_tail(a, s);
 }
@@ -498,6 +513,7 @@ PN_KERNEL(pn_k_qmv_nx)(pn_matmul_args a)
     const pn_matmul_mat m = pn_pick_mat(a, &block);
     pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
     const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
+    pn_tail_prefetch(a.tail);
     pn_rows_nx(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), a.n_tok, out,
                &res[threadIdx.x / 32]);
     pn_matmul_tail(a, s);

@@ -137,18 +137,16 @@ PN_FN void pn_quantize_values(const float v[8], pn_q8k *k, pn_q8s *s)
         pn_quantize_s(s, v, amax, lane);
 }
 
-/* One group of n values (256, or fewer at the end of a row, a multiple of 32), as above. x: global
- * or shared memory, 16-byte aligned and only read by plain loads. */
-PN_FN void pn_quantize_group(const float *x, uint32_t n, pn_q8k *k, pn_q8s *s)
+/* This lane's values of the group at x, of which n are left in the row (a multiple of 32, or none),
+ * +0 from n on. x: global or shared memory, 16-byte aligned and only read by plain loads. */
+PN_FN void pn_load_group(float v[8], const float *x, int n)
 {
     const int lane = threadIdx.x % 32;
-    float v[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-    if (8 * lane < (int)n) {
-        const float4 a = ((const float4 *)x)[2 * lane], b = ((const float4 *)x)[2 * lane + 1];
-        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-    }
-    pn_quantize_values(v, k, s);
+    float4 a = make_float4(0.0f, 0.0f, 0.0f, 0.0f), b = a;
+    if (8 * lane < n)
+        a = ((const float4 *)x)[2 * lane], b = ((const float4 *)x)[2 * lane + 1];
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
 
 PN_KERNEL(pn_k_quantize)(pn_quantize_args a)
@@ -158,8 +156,9 @@ PN_KERNEL(pn_k_quantize)(pn_quantize_args a)
     if (g >= a.n_vec * n_group)
         return;
     const uint32_t iv = g / n_group, i = g % n_group * 256;
-    pn_quantize_group(a.x + (size_t)iv * a.n + i, a.n - i < 256 ? a.n - i : 256,
-                      a.q8k ? a.q8k + g : 0, a.q8s ? a.q8s + g : 0);
+    float v[8];
+    pn_load_group(v, a.x + (size_t)iv * a.n + i, (int)(a.n - i));
+    pn_quantize_values(v, a.q8k ? a.q8k + g : 0, a.q8s ? a.q8s + g : 0);
 }
 
 #endif

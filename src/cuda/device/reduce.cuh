@@ -24,6 +24,14 @@ PN_FN float pn_warp_tree(float a)
         a = a + __shfl_xor_sync(PN_FULL, a, o);
     return a;
 }
+/* Eight of them, side by side. */
+PN_FN void pn_warp_trees_8(float a[8])
+{
+    for (int o = 16; o; o >>= 1)
+#pragma unroll
+        for (int g = 0; g < 8; g++)
+            a[g] = a[g] + __shfl_xor_sync(PN_FULL, a[g], o);
+}
 PN_FN int pn_warp_sum_int(int a)
 {
     for (int o = 16; o; o >>= 1)
@@ -61,9 +69,7 @@ PN_FN float pn_warp_sum_squares(const float *x, int n)
         for (int g = 0; g < 8; g++)
             if (i0 + 32 * g < n)
                 a[g] = pn_fma(x[i0 + 32 * g], x[i0 + 32 * g], a[g]);
-#pragma unroll
-    for (int g = 0; g < 8; g++)
-        a[g] = pn_warp_tree(a[g]);
+    pn_warp_trees_8(a);
     return pn_tree_8(a);
 }
 

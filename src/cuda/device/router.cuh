@@ -36,6 +36,7 @@ PN_FN int pn_route_rank(const uint32_t *key, int n, int i)
 {
     const uint32_t own = key[i];
     int rank = 0;
+#pragma unroll 8
     for (int j = 0; j < n; j += 4) {
         const uint4 k = *(const uint4 *)(key + j);
         rank += k.x > own || (k.x == own && j < i);
@@ -142,6 +143,7 @@ PN_FN void pn_route(pn_route_smem *s, const pn_router_args *a, int64_t it, X log
         s->p[r] = pn_div(pn_exp(logits[s->id[r]] - add.max), sum);
     __syncthreads();
     float w_sum = 0.0f;
+#pragma unroll 8
     for (int r = 0; r < n_used; r++)
         w_sum = w_sum + s->p[r];
     if (pn_asu(w_sum) < pn_asu(PN_ROUTE_SUM_MIN)) /* by bits: neither is below +0 */

@@ -17,10 +17,16 @@ template <int S> struct pn_step_smem {
 };
 
 /* The channels of one part that this thread makes: q and k by thread, v by column. */
+enum {
+    PN_STEP_Q,
+    PN_STEP_K,
+    PN_STEP_V,
+    PN_STEP_CHANNELS
+};
 typedef struct pn_step_channels {
-    pn_channel q, k, v;
+    pn_channel ch[PN_STEP_CHANNELS];
     float *window; /* of channel 0 */
-    int q_at, k_at, v_at;
+    int at[PN_STEP_CHANNELS];
 } pn_step_channels;
 
 template <int S>
@@ -31,23 +37,22 @@ PN_FN pn_step_channels pn_step_channels_at(const pn_ssm_step_args *a, const pn_c
     const float *const x = a->x + (int64_t)part->tok0 * n_ch;
     pn_step_channels c;
     c.window = part->conv + a->conv_off;
-    c.q_at = kh * S + t % S;
-    c.k_at = (a->n_group + kh) * S + t % S;
-    c.v_at = (2 * a->n_group + vh) * S + j % S;
-    c.q = pn_channel_at(x, c.window, a->conv_w, n_ch, a->n_conv, c.q_at);
-    c.k = pn_channel_at(x, c.window, a->conv_w, n_ch, a->n_conv, c.k_at);
-    c.v = pn_channel_at(x, c.window, a->conv_w, n_ch, a->n_conv, c.v_at);
+    c.at[PN_STEP_Q] = kh * S + t % S;
+    c.at[PN_STEP_K] = (a->n_group + kh) * S + t % S;
+    c.at[PN_STEP_V] = (2 * a->n_group + vh) * S + j % S;
+#pragma unroll
+    for (int i = 0; i < PN_STEP_CHANNELS; i++)
+        c.ch[i] = pn_channel_at(x, c.window, a->conv_w, n_ch, a->n_conv, c.at[i]);
     return c;
 }
 
-/* The normed q and k of token t for all threads of the block. */
-template <int S>
-PN_FN void pn_step_qk(pn_step_smem<S> *s, const pn_step_channels *c, int t, float eps)
+/* q and k, of which each thread below S has one, normed for all threads of the block. */
+template <int S> PN_FN void pn_step_qk(pn_step_smem<S> *s, float q, float k, float eps)
 {
     const int i = (int)threadIdx.x;
     if (i < S) {
-        s->q[i] = pn_channel_conv(&c->q, t);
-        s->k[i] = pn_channel_conv(&c->k, t);
+        s->q[i] = q;
+        s->k[i] = k;
     }
     __syncthreads();
     const float sq = pn_l2_scale(pn_warp_sum_squares(s->q, S), eps);
@@ -69,8 +74,11 @@ PN_FN void pn_step_norm(pn_step_smem<S> *s, const pn_ssm_step_args *a, const pn_
         const int64_t it = part->tok0 + t, at = it * n + 256 * ig;
         const pn_outputs out = pn_outputs_at(a->y, n, a->q8k, a->q8s, it, n, ig);
         const pn_fresh y = { a->y + at };
-        for (int i = (int)pn_lane_id(); i < out.n; i += 32)
-            s->y[warp][i] = y[i];
+        float v[8];
+        pn_load_8(v, y, out.n);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            s->y[warp][8 * (int)pn_lane_id() + i] = v[i];
         __syncwarp();
         pn_gated_norm_256(&out, s->y[warp], a->norm_w, a->z + at, S, a->eps);
         __syncwarp();
@@ -88,10 +96,12 @@ template <int S> PN_FN void pn_ssm_step(const pn_ssm_step_args *a, pn_step_smem<
     pn_delta_load<S>(m, state, j);
     for (int i = 0; i < part->n_tok; i++) {
         const int64_t at = ((int64_t)part->tok0 + i) * a->n_head + vh;
-        const float decay = pn_exp(pn_gate_decay(a->alpha[at], a->a[vh], a->dt[vh]));
-        const float beta = pn_sigmoid(a->beta[at]), v = pn_channel_conv(&c.v, i);
-        pn_step_qk<S>(s, &c, i, a->eps);
-        const float y = a->scale * pn_delta_step<S>(m, &s->qk, decay, v, beta);
+        const float alpha = a->alpha[at], a_h = a->a[vh], dt = a->dt[vh], b = a->beta[at];
+        float in[PN_STEP_CHANNELS];
+        pn_channels_conv<PN_STEP_CHANNELS>(in, c.ch, i);
+        const float decay = pn_exp(pn_gate_decay(alpha, a_h, dt)), beta = pn_sigmoid(b);
+        pn_step_qk<S>(s, in[PN_STEP_Q], in[PN_STEP_K], a->eps);
+        const float y = a->scale * pn_delta_step<S>(m, &s->qk, decay, in[PN_STEP_V], beta);
         if (t % 4 == 0 && j < S)
             a->y[at * S + j] = y;
     }
@@ -101,10 +111,10 @@ template <int S> PN_FN void pn_ssm_step(const pn_ssm_step_args *a, pn_step_smem<
     const int n_share = a->n_head / a->n_group * (int)gridDim.x;
     const bool ends_group = pn_arrive_last(count + kh, n_share, &s->flag);
     if (t % 4 == 0 && j < S) /* nobody else reads this column's window of v */
-        pn_channel_slide(&c.v, c.window + c.v_at, part->n_tok);
+        pn_channel_slide(&c.ch[PN_STEP_V], c.window + c.at[PN_STEP_V], part->n_tok);
     if (ends_group && t < S) {
-        pn_channel_slide(&c.q, c.window + c.q_at, part->n_tok);
-        pn_channel_slide(&c.k, c.window + c.k_at, part->n_tok);
+        pn_channel_slide(&c.ch[PN_STEP_Q], c.window + c.at[PN_STEP_Q], part->n_tok);
+        pn_channel_slide(&c.ch[PN_STEP_K], c.window + c.at[PN_STEP_K], part->n_tok);
     }
     const int n_row = 256 / S, ig = vh / n_row, left = a->n_head - ig * n_row;
     if (pn_arrive_last(count + a->n_group + ig, (left < n_row ? left : n_row) * (int)gridDim.x,
