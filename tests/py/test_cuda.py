@@ -214,7 +214,11 @@ def planned(folder, mem):
     p = subprocess.run([STANDIN / "pantheon", "logits", "-m", MODEL, "--device", "cuda", "--plan", "--ctx", "512",
                         "--batch", "64"], capture_output=True, text=True,
                        env=standin_env(FAKECUDA_SHARED=str(folder), FAKECUDA_MEM=str(mem)))
-    return sum(map(int, re.findall(r"(\d+) MiB", p.stdout.splitlines()[-1]))) if p.returncode == 0 else p.stderr
+    if p.returncode:
+        return p.stderr
+    assert re.fullmatch(r"pinned: \d+ MiB of this machine's memory, .*", p.stdout.splitlines()[-1])
+    gpu = re.search(r"^GPU 0 .*", p.stdout, re.M).group()
+    return sum(map(int, re.findall(r"(\d+) MiB", gpu)))
 
 
 @on_standin
