@@ -277,10 +277,10 @@ $(FAKECUDA): $(patsubst %.cpp,$(O)/%.o,$(wildcard tests/cuda/fake*.cpp)) | $(SHI
 	$(Q)$(CXX) -shared $(FLAGS_$(BUILD)) $^ -ldl -o $@
 # The cost model: docs/CUDA.md. CARD=H200 QUICK=1 MIX='q4_k_m -v' choose.
 .PHONY: cuda-cost
-COST_OBJ := $(addprefix $(O)/tests/cuda/cost,_count.o _card.o)
+COST_OBJ := $(addprefix $(O)/tests/cuda/cost_,count.o card.o l2.o)
 COST_SM  := 37 86 90
 $(O)/tests/cuda/test_cost: $(COST_OBJ)
-$(O)/tests/cuda/cost: %: %.o $(COST_OBJ) $(addprefix $(O)/tests/cuda/,ptx_parse.o ptx_run.o ptx_alu.o ptx_memory.o standin.o) $(LIB) | $(SHIM) $(FAKECUDA)
+$(O)/tests/cuda/cost: %: %.o %_launch.o %_model.o $(COST_OBJ) $(addprefix $(O)/tests/cuda/,ptx_parse.o ptx_run.o ptx_alu.o ptx_memory.o standin.o) $(LIB) | $(SHIM) $(FAKECUDA)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(ALL_LDFLAGS) $(call wrap,fwrite pn_synth_gen_fill fc_repack_weight fc_cubins) $^ $(LDLIBS) -ldl -o $@
 $(CUDA_DIR)/pantheon-%.uses: $(CUDA_DIR)/pantheon-%.cubin scripts/cuda.py

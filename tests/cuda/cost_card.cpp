@@ -2,13 +2,30 @@
 
 #include <algorithm>
 
-// clang-format off
-/* Results a clock and multiprocessor: CUDA C++ Programming Guide, "Throughput of Native Arithmetic
- * Instructions"; 32 results are one warp instruction.
+/* Where the figures come from:
  *
- * Kepler: 192 f32, 160 integer sums and logic, 64 shifts, 32 of the rest. Four schedulers that may
- * issue two at a time reach about 80 % of 6 a clock in the best known code (SGEMM). */
-static const cost_pipe kepler[COST_PIPES] = {
+ * [G] NVIDIA, CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions" (since 13
+ *     in the Best Practices Guide): results a clock and multiprocessor; 32 are a warp instruction.
+ *     "Compute Capabilities": warps, blocks, registers, shared memory of a multiprocessor.
+ * [N] NVIDIA, Nsight Compute's profiling guide: which pipe executes what.
+ * [S] Data sheets: K80, GA102, AD102 and H100 white papers, H200.
+ * [P] LANL, PPT-GPU's Kepler (K40m), after Arafa et al., arXiv:1905.08778: latencies.
+ * [D] github.com/markdewing/AI_kernels, latency/README.md: pointer chases over all of a memory on
+ *     a 4090, H100 SXM, A100 SXM, RTX 2000 Ada.
+ * [B] BabelStream's results: a K80 copies 180 GB/s with ECC, 204 without.
+ * [X] github.com/xytpai/nvbench: a 4090 reads 921 GB/s, 91 % of its data sheet.
+ * [R] github.com/te42kyfo/gpu-benches: L2 of A100 and H100, "about 5.x TB/s".
+ * [H] Spector et al. 2025, "Look Ma, No Bubbles": on an H100 a kernel costs 2.1 us by stream and
+ *     1.3 in a graph beside its work.
+ * [F] Luo et al., arXiv:2402.13499, for shared memory, and that mma.sync reaches about 60 % of a
+ *     H100's tensor cores.
+ *
+ * What has none of them is assumed. */
+
+// clang-format off
+/* [G] 3.7: 192 f32, 160 integer sums, comparisons and logic, 64 shifts, 32 of the rest. Assumed:
+ * four schedulers that may issue two at a time reach 80 % of six a clock, all the f32 there are. */
+static const cost_pipe kepler_pipes[COST_PIPES] = {
     /*               issue     f32     int     shift   bits  product convert special memory mma */
     { "issue",     { 1 / 4.8 } },
     { "f32",       { 0,        1 / 6.0 } },
@@ -18,9 +35,10 @@ static const cost_pipe kepler[COST_PIPES] = {
     { "special",   { 0,        0,      0,      0,      0,    0,      0,      1 } },
     { "load/store",{ 0,        0,      0,      0,      0,    0,      0,      0,      1 } },
 };
-/* 8.6, 8.9: 128 f32, 64 integer, 64 products, 16 conversions and special; int8 tensor cores: 1024
- * dense multiply-adds a clock. 9.0: the same but tensor cores of 4096 by wgmma, which mma.sync
- * reaches half of. */
+/* [G] 8.6, 8.9, 9.0: 128 f32, 64 integer sums, logic and shifts, 64 products, 16 special, 32
+ * shuffles. [N]: dp4a by the heavy half of the fma pipe, as products; conversions of integers and
+ * floats by the special unit. [S] int8 tensor cores: 1024 dense multiply-adds a clock, on 9.0
+ * 4096, of which mma.sync reaches half [F]. */
 #define PIPES(mma) \
     { "issue",     { 1 / 4.0 } }, \
     { "f32",       { 0,        1 / 4.0 } }, \
@@ -29,23 +47,29 @@ static const cost_pipe kepler[COST_PIPES] = {
     { "special",   { 0,        0,      0,      0,      0,    0,      2,      2 } }, \
     { "load/store",{ 0,        0,      0,      0,      0,    0,      0,      0,      1 } }, \
     { "tensor",    { 0,        0,      0,      0,      0,    0,      0,      0,      0, mma } },
-static const cost_pipe ampere[COST_PIPES] = { PIPES(4) };
-static const cost_pipe hopper[COST_PIPES] = { PIPES(2) };
+static const cost_pipe ampere_pipes[COST_PIPES] = { PIPES(4) };
+static const cost_pipe hopper_pipes[COST_PIPES] = { PIPES(2) };
 
+static const cost_arch kepler = { 37, kepler_pipes, 64, 16, 131072, 112 << 10 };
+static const cost_arch ampere = { 86, ampere_pipes, 48, 16, 65536, 100 << 10 };
+static const cost_arch ada    = { 86, ampere_pipes, 48, 24, 65536, 100 << 10 }; /* the same code */
+static const cost_arch hopper = { 90, hopper_pipes, 64, 32, 65536, 228 << 10 };
+
+/* Multiprocessors, clocks, the data sheet's GB/s, L2's and the memory's size: [S]. DRAM: [B]; as the
+ * 4090, [X]; [X]; the CUDA study's copy on an H200. L2: assumed; assumed; assumed; [R]. Gaps: [H],
+ * assumed where it is not a Hopper, most of all on a K80. Latencies in clocks, L1, L2, DRAM: K80
+ * [P], its texture cache for L1, DRAM 331 there, with misses of the address translation assumed;
+ * 3090 assumed, near A100 and RTX 2000 of [D]; 4090 and H100 [D]. f32 and integers: [P]; 4 since
+ * Volta [F]. Shared memory: [P], [F]. Others assumed. */
 const cost_card cost_cards[] = {
-    { "2 x K80 die", 37, 2, 13, 0.875, 240, 170, 500, 10, (size_t)11400 << 20,
-      64, 16, 131072, 112 << 10, 2.5, 3.0, 5.0, { 9, 20, 24, 33, 100, 230, 500, 0, 12, 40 },
-      kepler },
-    { "RTX 3090", 86, 1, 82, 1.695, 936, 860, 2000, 25, (size_t)24200 << 20,
-      48, 16, 65536, 100 << 10, 1.5, 2.0, 3.0, { 5, 20, 24, 29, 35, 240, 530, 33, 10, 25 },
-      ampere },
-    /* 8.9 has the same code */
-    { "RTX 4090", 86, 1, 128, 2.52, 1008, 930, 4500, 25, (size_t)24200 << 20,
-      48, 24, 65536, 100 << 10, 1.5, 2.0, 3.0, { 5, 20, 24, 29, 35, 280, 640, 33, 10, 25 },
-      ampere },
-    { "H200", 90, 1, 132, 1.83, 4800, 4300, 5500, 50, (size_t)140000 << 20,
-      64, 32, 65536, 228 << 10, 1.5, 2.0, 3.0, { 5, 20, 24, 29, 35, 270, 700, 33, 10, 25 },
-      hopper },
+    { "two K80 dies", &kepler, 2, 13, 0.875, { 240, 180, 340, 10 }, 1.5e6, 11400,
+      { 2.5, 3.0, 5.0 }, { 9, 20, 24, 26, 112, 188, 500, 0, 12, 40 } },
+    { "RTX 3090", &ampere, 1, 82, 1.695, { 936, 855, 2000, 25 }, 6e6, 24200,
+      { 1.3, 2.1, 3.0 }, { 4, 20, 24, 29, 40, 215, 560, 33, 10, 25 } },
+    { "RTX 4090", &ada, 1, 128, 2.52, { 1008, 921, 4500, 25 }, 72e6, 24200,
+      { 1.3, 2.1, 3.0 }, { 4, 20, 24, 30, 40, 296, 636, 33, 10, 25 } },
+    { "H200", &hopper, 1, 132, 1.83, { 4800, 4300, 5500, 50 }, 50e6, 140000,
+      { 1.3, 2.1, 3.0 }, { 4, 20, 24, 29, 40, 291, 700, 33, 10, 25 } },
 };
 // clang-format on
 const size_t cost_n_card = sizeof cost_cards / sizeof *cost_cards;
@@ -54,11 +78,11 @@ const size_t cost_n_card = sizeof cost_cards / sizeof *cost_cards;
 static unsigned resident(const cost_card &c, const cost_launch &l)
 {
     const unsigned warps = (l.threads + 31) / 32;
-    unsigned n = std::min(c.blocks, c.warps / warps);
+    unsigned n = std::min(c.arch->blocks, c.arch->warps / warps);
     if (l.registers) /* given out to warps in units of 256 */
-        n = std::min(n, c.registers / ((l.registers * 32 + 255) / 256 * 256 * warps));
+        n = std::min(n, c.arch->registers / ((l.registers * 32 + 255) / 256 * 256 * warps));
     if (l.shared)
-        n = std::min(n, (unsigned)(c.shared / l.shared));
+        n = std::min(n, (unsigned)(c.arch->shared / l.shared));
     return std::max(n, 1u);
 }
 
@@ -96,14 +120,14 @@ cost_time cost_time_of(const cost_card &c, const cost_launch &l)
         for (const cost_block &sm : sms) {
             double clocks = 0;
             for (int k = 0; k < COST_CLASSES; k++)
-                clocks += sm.n[k] * c.pipes[p].clocks[k];
-            take(c.pipes[p].name, clocks);
+                clocks += sm.n[k] * c.arch->pipes[p].clocks[k];
+            take(c.arch->pipes[p].name, clocks);
         }
     const double read = std::min(whole * l.counts.first_read, l.most_read);
     t.dram_bytes = read + whole * l.counts.first_write;
     t.l2_bytes = whole * (l.counts.l2_read + l.counts.l2_write);
-    take("DRAM", t.dram_bytes / c.dram * c.ghz);
-    take("L2", t.l2_bytes / c.l2 * c.ghz);
+    take("DRAM", t.dram_bytes / c.rate.dram * c.ghz);
+    take("L2", t.l2_bytes / c.rate.l2 * c.ghz);
     most += c.latency.dram; /* until the first bytes are there */
     if (l.has_tail) {
         std::vector<double> clocks;

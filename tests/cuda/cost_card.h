@@ -14,17 +14,32 @@ enum {
     COST_PIPES = 7
 };
 
+/* What cards of one capability have in common. */
+struct cost_arch {
+    int sm;                                    /* of the code, 86 */
+    const cost_pipe *pipes;                    /* [COST_PIPES] */
+    unsigned warps, blocks, registers, shared; /* of a multiprocessor */
+};
+/* GB/s. */
+struct cost_rates {
+    double dram_sheet, dram, l2, pcie; /* by the data sheet; reachable */
+};
+/* us: between kernels, and of the host. */
+struct cost_gaps {
+    double graph, stream, cpu;
+};
+
 struct cost_card {
     const char *name;
-    int sm, n_device;                  /* of the code, 86; dies that a model is divided over */
-    int n_sm;                          /* multiprocessors of a die */
-    double ghz;                        /* that it keeps up */
-    double dram_sheet, dram, l2, pcie; /* GB/s: by the data sheet; reachable */
-    size_t memory;                     /* bytes of a die */
-    unsigned warps, blocks, registers, shared;      /* of a multiprocessor */
-    double launch_graph, launch_stream, launch_cpu; /* us: between kernels, and of the host */
+    const cost_arch *arch;
+    int n_device; /* dies that a model is divided over */
+    int n_sm;     /* multiprocessors of a die */
+    double ghz;   /* that it keeps up */
+    cost_rates rate;
+    double l2_bytes;  /* of a die */
+    size_t memory_mb; /* likewise */
+    cost_gaps gap;
     cost_latency latency;
-    const cost_pipe *pipes; /* [COST_PIPES] */
 };
 extern const cost_card cost_cards[];
 extern const size_t cost_n_card;

@@ -86,12 +86,12 @@ static void classes(const ptx_instruction &i, int arch, double n[COST_CLASSES])
         n[COST_SPECIAL] = 1;
         break;
     case OP_CVT:
-        if (is_float && i.mode == "f16" && !is_kepler)
-            n[COST_FLOAT] = 1;
+        if (is_float && i.mode == "f16" && !is_kepler) /* 64 a clock */
+            n[COST_INT] = 1;
         else if (is_float || i.from == F32 || i.mode.find("f16") != std::string::npos)
             n[COST_CONVERT] = 1;
-        else if (ptx_size(i.type) < 4 || ptx_size(i.from) < 4)
-            n[COST_BITS] = 1;
+        else if (ptx_size(i.type) < 4 || ptx_size(i.from) < 4) /* Kepler: 128 a clock */
+            n[is_kepler ? COST_INT : COST_BITS] = 1;
         else
             n[COST_INT] = is_long && i.from == S32 ? 1 : 0;
         break;
@@ -139,25 +139,6 @@ cost_op cost_op_of(const ptx_instruction &i, int arch, const cost_latency &l)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-unsigned &cost_sectors::at(uint64_t sector)
-{
-    const uint64_t chunk = sector / CHUNK;
-    if (chunk != last_) {
-        std::unique_ptr<unsigned[]> &c = chunks_[chunk];
-        if (!c)
-            c.reset(new unsigned[CHUNK]());
-        last_ = chunk;
-        hit_ = c.get();
-    }
-    return hit_[sector % CHUNK];
-}
-
-void cost_sectors::clear(void)
-{
-    chunks_.clear();
-    last_ = ~0ull;
-}
-
 #define EACH_LANE(m)                                    \
     for (uint32_t left_ = m; left_; left_ &= left_ - 1) \
         if (const int lane = __builtin_ctz(left_); true)
@@ -196,15 +177,53 @@ double cost_counter::access_shared(const ptx_warp &w, const ptx_instruction &i, 
     return latency_.shared + passes - 1;
 }
 
+/* It has not been touched: clocks until it is in L2, where it then is. */
+double cost_counter::bring(uint64_t sector, double start)
+{
+    const bool is_there = l2_ && l2_->holds(sector);
+    const double clocks = is_there ? latency_.l2 : latency_.dram;
+    counts.first_read += is_there ? 0 : 32;
+    if (l2_)
+        l2_->touch(sector, times_, is_there);
+    read_.at(sector).arrives = (float)(start + clocks);
+    return clocks;
+}
+
+/* Clocks until it is there. */
+double cost_counter::read_sector(uint64_t sector, double start, bool is_cached)
+{
+    const unsigned now = (unsigned)counts.blocks.size();
+    seen &s = read_.at(sector);
+    double clocks = latency_.l1;
+    if (!s.block && !written_.at(sector)) {
+        counts.l2_read += 32;
+        clocks = bring(sector, start);
+    } else if (s.block != now || !is_cached) {
+        counts.l2_read += 32;
+        clocks = latency_.l2;
+    }
+    s.block = now;
+    return std::max(clocks, (double)s.arrives - start);
+}
+
+void cost_counter::write_sector(uint64_t sector)
+{
+    bool &is_written = written_.at(sector);
+    counts.l2_write += 32;
+    counts.first_write += is_written ? 0 : 32;
+    if (l2_ && !is_written)
+        l2_->touch(sector, times_, true);
+    is_written = true;
+}
+
 /* Four sectors a pass; the latency of the farthest. */
 double cost_counter::access_global(const ptx_warp &w, const ptx_instruction &i,
                                    const ptx_operand &a, uint32_t m, double start)
 {
     const bool writes = i.op == OP_ST || i.op == OP_ATOM;
-    const bool is_cached = !writes && (arch_ >= 700 ? i.text.find(".cg") == std::string::npos
-                                                    : i.text.find(".nc") != std::string::npos);
+    const bool is_cached = arch_ >= 700 ? i.text.find(".cg") == std::string::npos
+                                        : i.text.find(".nc") != std::string::npos;
     const size_t bytes = i.op == OP_COPY ? 16 : ptx_size(i.type) * (size_t)i.vector;
-    const unsigned now = (unsigned)counts.blocks.size();
     std::vector<uint64_t> sectors;
     EACH_LANE(m)
     {
@@ -214,44 +233,29 @@ double cost_counter::access_global(const ptx_warp &w, const ptx_instruction &i,
     }
     std::sort(sectors.begin(), sectors.end());
     sectors.erase(std::unique(sectors.begin(), sectors.end()), sectors.end());
-    double clocks = latency_.l1;
-    for (const uint64_t s : sectors) {
-        unsigned &seen = (writes ? written_ : read_).at(s);
-        if (writes) {
-            counts.l2_write += 32;
-            counts.first_write += seen ? 0 : 32;
-            clocks = latency_.l2;
-        } else if (!seen && !written_.at(s)) {
-            counts.l2_read += 32;
-            counts.first_read += 32;
-            clocks = latency_.dram;
-        } else if (seen != now || !is_cached) {
-            counts.l2_read += 32;
-            clocks = std::max(clocks, latency_.l2);
-            const auto ahead = arrivals_.find(s);
-            if (ahead != arrivals_.end())
-                clocks = std::max(clocks, ahead->second - start);
-        }
-        seen = now;
-    }
+    double clocks = writes ? latency_.l2 : latency_.l1;
+    for (const uint64_t s : sectors)
+        if (writes)
+            write_sector(s);
+        else
+            clocks = std::max(clocks, read_sector(s, start, is_cached));
     const size_t passes = (sectors.size() + 3) / 4;
     block_->n[COST_MEMORY] += (double)passes;
     return clocks + (double)passes - 1;
 }
 
-/* Bytes go from DRAM to L2, none farther: a load that follows waits until they are there, and pays
- * L2's latency. Blocks that find another's bytes count as begun with it. */
+/* Bytes go to L2 and none farther: a load that follows waits until they are there, and pays L2's
+ * latency. */
 void cost_counter::prefetch(const ptx_warp &w, const ptx_instruction &i, uint32_t m, double start)
 {
     EACH_LANE(m)
     {
         const uint64_t sector = ptx_address(w, i.args[0], lane) / 32;
-        unsigned &seen = read_.at(sector);
-        if (seen || written_.at(sector))
+        seen &s = read_.at(sector);
+        if (s.block || written_.at(sector))
             continue;
-        counts.first_read += 32;
-        seen = ~0u; /* by no block */
-        arrivals_[sector] = start + latency_.dram;
+        bring(sector, start);
+        s.block = NO_BLOCK;
     }
     block_->n[COST_MEMORY]++;
 }
@@ -281,7 +285,6 @@ void cost_counter::begin_launch(const ptx_kernel &k)
     counts = cost_counts();
     read_.clear();
     written_.clear();
-    arrivals_.clear();
 }
 
 void cost_counter::begin_block(size_t n_warp)

@@ -8,14 +8,15 @@
  *
  * Time of a block: an instruction starts when the values that it reads are there and all before the
  * last branch or barrier of its warp has started; the order within such a stretch is ptxas's to
- * choose. The units are taken as free: what they bear is the business of cost_card.h. */
+ * choose. The units are taken as free: what they bear is the business of cost_card.h. A sector comes
+ * from DRAM once a launch, or, where a cost_l2 is given that holds it, not at all; who asks for it
+ * while it is on its way, in whichever block, waits for the rest of the way: blocks that share
+ * sectors mostly run side by side. */
 #ifndef PN_TESTS_CUDA_COST_COUNT_H
 #define PN_TESTS_CUDA_COST_COUNT_H
 
+#include "cuda/cost_l2.h"
 #include "cuda/ptx_run.h"
-
-#include <memory>
-#include <unordered_map>
 
 enum cost_class {
     COST_ISSUE,   /* all warp instructions */
@@ -44,23 +45,7 @@ struct cost_block {
 struct cost_counts {
     std::vector<cost_block> blocks;         /* that ran */
     double l2_read = 0, l2_write = 0;       /* bytes between multiprocessors and L2 */
-    double first_read = 0, first_write = 0; /* of those the ones that no block before has touched */
-};
-
-/* Which sectors of 32 bytes have been touched, and by which block last; sparse. */
-class cost_sectors
-{
-  public:
-    unsigned &at(uint64_t sector);
-    void clear(void);
-
-  private:
-    enum {
-        CHUNK = 32768
-    };
-    std::unordered_map<uint64_t, std::unique_ptr<unsigned[]>> chunks_;
-    uint64_t last_ = ~0ull;
-    unsigned *hit_ = nullptr;
+    double first_read = 0, first_write = 0; /* of those from and to DRAM: each sector once */
 };
 
 /* An instruction as the table has it. */
@@ -77,6 +62,13 @@ class cost_counter : public ptx_watcher
     cost_counter(int arch, const cost_latency &l) : arch_(arch), latency_(l)
     {
     }
+    /* For the launches from now on: where one block runs for `times` of them. NULL: nothing is in
+     * L2 at first. */
+    void use_l2(cost_l2 *l2, double times)
+    {
+        l2_ = l2;
+        times_ = times;
+    }
     void begin_launch(const ptx_kernel &k) override;
     void begin_block(size_t n_warp) override;
     void issue(size_t i_warp, const ptx_warp &w, int pc, uint32_t m) override;
@@ -91,19 +83,29 @@ class cost_counter : public ptx_watcher
         double copied;              /* cp.async of the open group */
         std::vector<double> copies; /* of closed groups */
     };
+    static constexpr unsigned NO_BLOCK = ~0u;
+    struct seen {       /* of a sector */
+        unsigned block; /* that touched it last; 0: none has; NO_BLOCK: a prefetch */
+        float arrives;  /* clocks from its start */
+    };
     void cut(warp *t, double clocks);
     double access(const ptx_warp &w, const ptx_instruction &i, uint32_t m, double start);
-    void prefetch(const ptx_warp &w, const ptx_instruction &i, uint32_t m, double start);
     double access_shared(const ptx_warp &w, const ptx_instruction &i, uint32_t m);
     double access_global(const ptx_warp &w, const ptx_instruction &i, const ptx_operand &a,
                          uint32_t m, double start);
+    void prefetch(const ptx_warp &w, const ptx_instruction &i, uint32_t m, double start);
+    double bring(uint64_t sector, double start);
+    double read_sector(uint64_t sector, double start, bool is_cached);
+    void write_sector(uint64_t sector);
     int arch_;
     cost_latency latency_;
     const ptx_kernel *kernel_ = nullptr;
     std::vector<cost_op> ops_;
     std::vector<warp> warps_;
-    cost_sectors read_, written_;
-    std::unordered_map<uint64_t, double> arrivals_; /* clock at which a sector is in L2 */
+    cost_sectors<seen> read_;
+    cost_sectors<bool> written_;
+    cost_l2 *l2_ = nullptr;
+    double times_ = 1;
     cost_block *block_ = nullptr;
 };
 
