@@ -5,8 +5,8 @@
  * shapes, without its bytes: the launches, their grids and arguments are those of a GPU. Each
  * launch that differs from those before by more than addresses is executed by the PTX interpreter,
  * counted (cost_count.h, cost_l2.h) and timed (cost_card.h): all of its blocks, or of large even
- * grids some, evenly spread (cost_launch.h). Every matrix has the same bytes all over, so the router
- * is given random experts where a pass has many tokens.
+ * grids some, evenly spread (cost_launch.h). Every matrix has the same bytes all over, so the
+ * router is given random experts where a pass has many tokens.
  *
  * cost [MIX ...] [-v]: q3_k_m q4_k_m q8trunk; -v: each kernel's share. CARD=text: cards whose name
  * has it. QUICK=1: decode at 0 only. L2=0: as if each launch found L2 empty. */

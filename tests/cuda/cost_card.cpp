@@ -17,8 +17,8 @@
  * [R] github.com/te42kyfo/gpu-benches: L2 of A100 and H100, "about 5.x TB/s".
  * [H] Spector et al. 2025, "Look Ma, No Bubbles": on an H100 a kernel costs 2.1 us by stream and
  *     1.3 in a graph beside its work.
- * [F] Luo et al., arXiv:2402.13499, for shared memory, and that mma.sync reaches about 60 % of a
- *     H100's tensor cores.
+ * [F] Luo et al., arXiv:2402.13499, from memory: shared memory 29 to 30 clocks; mma.sync reaches
+ *     some 60 % of an H100's tensor cores.
  *
  * What has none of them is assumed. */
 
@@ -55,12 +55,12 @@ static const cost_arch ampere = { 86, ampere_pipes, 48, 16, 65536, 100 << 10 };
 static const cost_arch ada    = { 86, ampere_pipes, 48, 24, 65536, 100 << 10 }; /* the same code */
 static const cost_arch hopper = { 90, hopper_pipes, 64, 32, 65536, 228 << 10 };
 
-/* Multiprocessors, clocks, the data sheet's GB/s, L2's and the memory's size: [S]. DRAM: [B]; as the
- * 4090, [X]; [X]; the CUDA study's copy on an H200. L2: assumed; assumed; assumed; [R]. Gaps: [H],
+/* Multiprocessors, clocks, the data sheet's GB/s, L2's and the memory's size: [S]. DRAM: [B]; as
+ * the 4090, [X]; [X]; a copy measured on an H200. L2: assumed; assumed; assumed; [R]. Gaps: [H],
  * assumed where it is not a Hopper, most of all on a K80. Latencies in clocks, L1, L2, DRAM: K80
  * [P], its texture cache for L1, DRAM 331 there, with misses of the address translation assumed;
  * 3090 assumed, near A100 and RTX 2000 of [D]; 4090 and H100 [D]. f32 and integers: [P]; 4 since
- * Volta [F]. Shared memory: [P], [F]. Others assumed. */
+ * Volta, assumed. Shared memory: [P], [F]. Others assumed. */
 const cost_card cost_cards[] = {
     { "two K80 dies", &kepler, 2, 13, 0.875, { 240, 180, 340, 10 }, 1.5e6, 11400,
       { 2.5, 3.0, 5.0 }, { 9, 20, 24, 26, 112, 188, 500, 0, 12, 40 } },

@@ -8,10 +8,10 @@
  *
  * Time of a block: an instruction starts when the values that it reads are there and all before the
  * last branch or barrier of its warp has started; the order within such a stretch is ptxas's to
- * choose. The units are taken as free: what they bear is the business of cost_card.h. A sector comes
- * from DRAM once a launch, or, where a cost_l2 is given that holds it, not at all; who asks for it
- * while it is on its way, in whichever block, waits for the rest of the way: blocks that share
- * sectors mostly run side by side. */
+ * choose. The units are taken as free: what they bear is the business of cost_card.h. A sector
+ * comes from DRAM once a launch, or, where a cost_l2 is given that holds it, not at all; who asks
+ * for it while it is on its way, in whichever block, waits for the rest of the way: blocks that
+ * share sectors mostly run side by side. */
 #ifndef PN_TESTS_CUDA_COST_COUNT_H
 #define PN_TESTS_CUDA_COST_COUNT_H
 
