@@ -174,11 +174,12 @@ install: all
 # ThreadSanitizer of gcc 12 does not know all places that randomized addresses may have.
 RUN := $(if $(filter tsan,$(BUILD)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 # test-short: with threads, and, where they are not what is looked for, without.
-SHORT := unit/test_base unit/test_qwen35moe_load unit/test_model_oom unit/test_seq unit/test_cache \
-         unit/test_cache_random unit/test_requests_disk unit/test_http unit/test_http_life unit/test_http_listen \
-         unit/test_http_guard golden/test_variants
+SHORT := unit/test_base unit/test_qwen35moe_load unit/test_seq unit/test_cache unit/test_cache_disk \
+         unit/test_requests_disk unit/test_http unit/test_http_life unit/test_http_listen unit/test_http_guard \
+         golden/test_variants
 ifneq ($(BUILD),tsan)
-SHORT += unit/test_gguf unit/test_json unit/test_chat unit/test_sampling unit/test_tokenizer unit/test_rope
+SHORT += unit/test_model_oom unit/test_cache_random unit/test_gguf unit/test_json unit/test_chat unit/test_sampling \
+         unit/test_tokenizer unit/test_rope
 endif
 
 # Tests link the static library, so they may call what is hidden in the shared one.
@@ -231,16 +232,16 @@ ci-release:
 	@$(MAKE) test-py $(TEST_PARTS)
 ci-asan ci-tsan: ci-%:
 	@$(MAKE) test-short BUILD=$*
-# What CI runs under the sanitizers: without the slow and the many-process tests of the server, and
-# under tsan, which takes half a minute for each of them, without one file a protocol: test_load.py
-# has them all.
-SLOW_PY := depend_on or kv_types or test_server.py or test_long_agents.py or test_batch.py or test_deploy.py
+# What CI runs under the sanitizers: under asan all that reads what comes from outside, without the slow
+# and the many-process tests of the server and the long conversations, which differ in tokens alone;
+# under tsan what has threads: the server under load, its states on disk, passes of several threads.
+SHORT_PY := not (depend_on or kv_types or test_server.py or test_agents.py or test_long_agents.py or \
+            test_batch.py or test_deploy.py)
 ifeq ($(BUILD),tsan)
-SLOW_PY += or test_openai.py or test_anthropic.py or test_responses.py or test_agents.py or test_native.py \
-           or test_ollama.py or test_odd_requests.py
+SHORT_PY += and (test_load.py or test_states.py or test_bench.py or test_logits.py)
 endif
 test-short: test-short-py $(addprefix run-,$(SHORT)) $(if $(filter tsan,$(BUILD)),,$(addprefix replay-,$(FUZZ)))
-test-short-py: ARGS = -k 'not ($(SLOW_PY))'
+test-short-py: ARGS = -k '$(SHORT_PY)'
 
 # --- CUDA without a GPU: docs/CUDA.md -----------------------------------------------------------
 # The device code as C++, one library an architecture (tests/cuda/cushim.h), checked by the compiler
