@@ -81,8 +81,9 @@ typedef struct pn_matmul_args {
     pn_matmul_mat mat[PN_MATMUL_MATS];
     pn_dacts x; /* n_tok vectors of mat[0].w.n values */
     uint32_t n_mat, n_tok;
-    uint32_t n_iter; /* of the qmv kernels: times that a warp takes pn_rows_at_once rows */
-    pn_tail tail;    /* of the qmv kernels, for n_tok rows or tokens */
+    uint32_t n_iter;  /* of the qmv kernels: times that a warp takes pn_rows_at_once rows */
+    uint32_t n_early; /* of the qmv kernels: the first blocks, which may begin early */
+    pn_tail tail;     /* of the qmv kernels, for n_tok rows or tokens */
 } pn_matmul_args;
 
 /* The chosen experts of a batch and who computes them. */

@@ -94,6 +94,8 @@ static pn_status read_info(fc_device *dev, pn_err *err)
     info->can_graph = drv->cuStreamBeginCapture && drv->cuStreamEndCapture &&
                       drv->cuGraphInstantiate && drv->cuGraphLaunch && drv->cuGraphExecDestroy &&
                       drv->cuGraphDestroy;
+    /* what NVIDIA calls programmatic dependent launch */
+    info->can_begin_early = info->sm >= 90 && drv->cuLaunchKernelEx;
     return PN_OK;
 }
 
@@ -278,13 +280,13 @@ void fc_event_free(fc_event *e)
 pn_status fc_event_record(fc_event *e, fc_stream *s, pn_err *err)
 {
     PN_ASSERT(e->dev == s->dev);
-    FC_TRY(e->dev, err, cuEventRecord(e->event, s->stream), "recording an event");
+    FC_TRY_STREAM(s, err, cuEventRecord(e->event, s->stream), "recording an event");
     return PN_OK;
 }
 
 pn_status fc_stream_wait(fc_stream *s, const fc_event *e, pn_err *err)
 {
-    FC_TRY(s->dev, err, cuStreamWaitEvent(s->stream, e->event, 0), "waiting for an event");
+    FC_TRY_STREAM(s, err, cuStreamWaitEvent(s->stream, e->event, 0), "waiting for an event");
     return PN_OK;
 }
 

@@ -21,18 +21,19 @@ typedef struct fc_event fc_event;
 /* --- devices ---------------------------------------------------------------------------------- */
 
 typedef struct fc_device_info {
-    int ordinal;      /* the driver's number */
-    char name[96];    /* "Tesla K80" */
-    char pci[16];     /* "0000:08:00.0" */
-    int sm;           /* compute capability: 37, 90 */
-    int sm_code;      /* of the cubin that it runs */
-    int n_sm;         /* multiprocessors */
-    int clock_mhz;    /* of these */
-    double mem_gbs;   /* memory bandwidth by the data sheet: clock * width */
-    size_t mem_total; /* bytes */
-    size_t l2_bytes;  /* cache */
-    size_t smem_max;  /* bytes of shared memory a block may ask for */
-    bool can_graph;   /* the driver records and replays streams */
+    int ordinal;          /* the driver's number */
+    char name[96];        /* "Tesla K80" */
+    char pci[16];         /* "0000:08:00.0" */
+    int sm;               /* compute capability: 37, 90 */
+    int sm_code;          /* of the cubin that it runs */
+    int n_sm;             /* multiprocessors */
+    int clock_mhz;        /* of these */
+    double mem_gbs;       /* memory bandwidth by the data sheet: clock * width */
+    size_t mem_total;     /* bytes */
+    size_t l2_bytes;      /* cache */
+    size_t smem_max;      /* bytes of shared memory a block may ask for */
+    bool can_graph;       /* the driver records and replays streams */
+    bool can_begin_early; /* kernels of a stream may begin while the one before ends */
 } fc_device_info;
 
 typedef struct fc_device_options {
@@ -120,6 +121,11 @@ pn_status fc_fill(fc_stream *s, void *dst, uint8_t byte, size_t bytes, pn_err *e
  * Errors: PN_ERR_UNSUPPORTED when this architecture has no such kernel (fc_has_kernel). */
 pn_status fc_launch(fc_stream *s, const char *kernel, const unsigned grid[3],
                     const unsigned block[3], size_t smem, const void *args, pn_err *err);
+/* The same of a kernel whose threads all wait by themselves until the launch before has ended
+ * (pn_grid_wait): where card and driver can, it begins before that, if a launch is what the stream
+ * was given last. */
+pn_status fc_launch_early(fc_stream *s, const char *kernel, const unsigned grid[3],
+                          const unsigned block[3], size_t smem, const void *args, pn_err *err);
 bool fc_has_kernel(fc_device *dev, const char *kernel);
 /* Kernels launched so far. */
 uint64_t fc_launches(const fc_device *dev);

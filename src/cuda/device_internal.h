@@ -38,6 +38,9 @@ struct fc_device {
 struct fc_stream {
     fc_device *dev;
     CUstream stream;
+    bool is_recording;
+    bool
+        ends_with_kernel; /* the last that it was given is a launch, for which the next may begin */
 };
 
 struct fc_event {
@@ -60,6 +63,13 @@ pn_status fc_fail(fc_device *dev, CUresult r, pn_err *err, const char *fmt, ...)
         const CUresult fc_result_ = (dev)->drv->call;          \
         if (fc_result_)                                        \
             return fc_fail(dev, fc_result_, err, __VA_ARGS__); \
+    } while (0)
+
+/* The same of a call that gives the stream s something other than a launch. */
+#define FC_TRY_STREAM(s, err, call, ...)          \
+    do {                                          \
+        (s)->ends_with_kernel = false;            \
+        FC_TRY((s)->dev, err, call, __VA_ARGS__); \
     } while (0)
 
 static inline CUdeviceptr fc_address(const void *p)

@@ -172,31 +172,31 @@ size_t fc_staging_pageable(const fc_device *dev)
 pn_status fc_copy_in(fc_stream *s, void *dst, const void *src, size_t bytes, pn_err *err)
 {
     if (bytes)
-        FC_TRY(s->dev, err, cuMemcpyHtoDAsync(fc_address(dst), src, bytes, s->stream),
-               "a copy of %zu bytes to it", bytes);
+        FC_TRY_STREAM(s, err, cuMemcpyHtoDAsync(fc_address(dst), src, bytes, s->stream),
+                      "a copy of %zu bytes to it", bytes);
     return PN_OK;
 }
 
 pn_status fc_copy_out(fc_stream *s, void *dst, const void *src, size_t bytes, pn_err *err)
 {
     if (bytes)
-        FC_TRY(s->dev, err, cuMemcpyDtoHAsync(dst, fc_address(src), bytes, s->stream),
-               "a copy of %zu bytes from it", bytes);
+        FC_TRY_STREAM(s, err, cuMemcpyDtoHAsync(dst, fc_address(src), bytes, s->stream),
+                      "a copy of %zu bytes from it", bytes);
     return PN_OK;
 }
 
 pn_status fc_copy(fc_stream *s, void *dst, const void *src, size_t bytes, pn_err *err)
 {
     if (bytes)
-        FC_TRY(s->dev, err, cuMemcpyDtoDAsync(fc_address(dst), fc_address(src), bytes, s->stream),
-               "a copy of %zu bytes within it", bytes);
+        FC_TRY_STREAM(s, err, cuMemcpyDtoDAsync(fc_address(dst), fc_address(src), bytes, s->stream),
+                      "a copy of %zu bytes within it", bytes);
     return PN_OK;
 }
 
 pn_status fc_fill(fc_stream *s, void *dst, uint8_t byte, size_t bytes, pn_err *err)
 {
     if (bytes)
-        FC_TRY(s->dev, err, cuMemsetD8Async(fc_address(dst), byte, bytes, s->stream),
-               "filling %zu bytes", bytes);
+        FC_TRY_STREAM(s, err, cuMemsetD8Async(fc_address(dst), byte, bytes, s->stream),
+                      "filling %zu bytes", bytes);
     return PN_OK;
 }

@@ -9,6 +9,7 @@ typedef struct pn_dims {
     const char *kernel;
     uint32_t grid[3], block; /* block: threads, in x */
     uint32_t smem;           /* bytes of dynamic shared memory */
+    uint32_t begins_early;   /* while the launch before it ends: the kernel waits (pn_grid_wait) */
 } pn_dims;
 
 #endif

@@ -9,6 +9,8 @@
 
 #include "base/status.h"
 
+#include <stdint.h>
+
 typedef int CUresult, CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
@@ -18,6 +20,26 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
+
+/* A launch with attributes. */
+typedef struct CUlaunchAttribute {
+    int id;
+    union { /* 64 bytes, whatever the id */
+        int programmatic_stream_serialization_allowed;
+        uint64_t room[8];
+    } value;
+} CUlaunchAttribute;
+typedef struct CUlaunchConfig {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, smem;
+    CUstream stream;
+    CUlaunchAttribute *attrs;
+    unsigned n_attr;
+} CUlaunchConfig;
+_Static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56, "cuda.h's");
+enum {
+    /* The launch may begin before the kernel in front of it in the stream has ended. */
+    FC_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+};
 
 /* The results that are told apart. */
 enum {
@@ -88,6 +110,8 @@ enum {
     X(1, cuLaunchKernel, cuLaunchKernel,                                                           \
       (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
        unsigned smem, CUstream s, void **params, void **extra))                                    \
+    X(0, cuLaunchKernelEx, cuLaunchKernelEx,                                                       \
+      (const CUlaunchConfig *config, CUfunction f, void **params, void **extra))                   \
     X(0, cuStreamBeginCapture, cuStreamBeginCapture_v2, (CUstream s, int mode))                    \
     X(0, cuStreamEndCapture, cuStreamEndCapture, (CUstream s, CUgraph * g))                        \
     X(0, cuGraphInstantiate, cuGraphInstantiateWithFlags,                                          \

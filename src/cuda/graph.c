@@ -17,8 +17,9 @@ pn_status fc_graph_begin(fc_stream *s, pn_err *err)
 {
     if (!s->dev->info.can_graph)
         return pn_fail(err, PN_ERR_UNSUPPORTED, "cuda: this driver does not record streams");
-    FC_TRY(s->dev, err, cuStreamBeginCapture(s->stream, CAPTURE_THREAD_LOCAL),
-           "recording a stream");
+    FC_TRY_STREAM(s, err, cuStreamBeginCapture(s->stream, CAPTURE_THREAD_LOCAL),
+                  "recording a stream");
+    s->is_recording = true;
     s->dev->n_recorded = s->dev->n_launch;
     return PN_OK;
 }
@@ -27,7 +28,8 @@ pn_status fc_graph_end(fc_stream *s, fc_graph **out, pn_err *err)
 {
     fc_device *const dev = s->dev;
     CUgraph recorded = NULL;
-    FC_TRY(dev, err, cuStreamEndCapture(s->stream, &recorded), "the recording of a stream");
+    s->is_recording = false;
+    FC_TRY_STREAM(s, err, cuStreamEndCapture(s->stream, &recorded), "the recording of a stream");
     const uint64_t n_launch = dev->n_launch - dev->n_recorded;
     dev->n_launch = dev->n_recorded; /* nothing has run yet */
     fc_graph *const g = pn_calloc(1, sizeof *g);
@@ -49,7 +51,7 @@ pn_status fc_graph_end(fc_stream *s, fc_graph **out, pn_err *err)
 
 pn_status fc_graph_launch(fc_graph *g, fc_stream *s, pn_err *err)
 {
-    FC_TRY(s->dev, err, cuGraphLaunch(g->exec, s->stream), "launching a recording");
+    FC_TRY_STREAM(s, err, cuGraphLaunch(g->exec, s->stream), "launching a recording");
     s->dev->n_launch += g->n_launch;
     return PN_OK;
 }

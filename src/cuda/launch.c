@@ -46,8 +46,20 @@ static pn_status find_kernel(fc_device *dev, const char *name, fc_kernel **out, 
     return PN_OK;
 }
 
-pn_status fc_launch(fc_stream *s, const char *kernel, const unsigned grid[3],
-                    const unsigned block[3], size_t smem, const void *args, pn_err *err)
+/* Whether the next launch on s may begin early: recordings keep that from CUDA 12.3 on. */
+static bool may_begin_early(const fc_stream *s)
+{
+    enum {
+        RECORDS = 12030
+    };
+    const fc_device *const dev = s->dev;
+    return dev->info.can_begin_early && dev->info.sm_code >= 90 && s->ends_with_kernel &&
+           (!s->is_recording || dev->drv->version >= RECORDS);
+}
+
+static pn_status launch(fc_stream *s, const char *kernel, const unsigned grid[3],
+                        const unsigned block[3], size_t smem, const void *args, bool is_early,
+                        pn_err *err)
 {
     fc_device *const dev = s->dev;
     if (!grid[0] || !grid[1] || !grid[2])
@@ -60,12 +72,34 @@ pn_status fc_launch(fc_stream *s, const char *kernel, const unsigned grid[3],
         k->smem = smem;
     }
     void *params[] = { (void *)(uintptr_t)args }; /* read, and copied, by the call */
-    FC_TRY(dev, err,
-           cuLaunchKernel(k->function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
-                          (unsigned)smem, s->stream, params, NULL),
-           "launching %s", kernel);
+    if (is_early && may_begin_early(s)) {
+        CUlaunchAttribute early = { .id = FC_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                    .value.programmatic_stream_serialization_allowed = 1 };
+        const CUlaunchConfig config = { grid[0],  grid[1],        grid[2],   block[0], block[1],
+                                        block[2], (unsigned)smem, s->stream, &early,   1 };
+        FC_TRY(dev, err, cuLaunchKernelEx(&config, k->function, params, NULL), "launching %s",
+               kernel);
+    } else {
+        FC_TRY(dev, err,
+               cuLaunchKernel(k->function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                              (unsigned)smem, s->stream, params, NULL),
+               "launching %s", kernel);
+    }
+    s->ends_with_kernel = true;
     dev->n_launch++;
     return PN_OK;
+}
+
+pn_status fc_launch(fc_stream *s, const char *kernel, const unsigned grid[3],
+                    const unsigned block[3], size_t smem, const void *args, pn_err *err)
+{
+    return launch(s, kernel, grid, block, smem, args, false, err);
+}
+
+pn_status fc_launch_early(fc_stream *s, const char *kernel, const unsigned grid[3],
+                          const unsigned block[3], size_t smem, const void *args, pn_err *err)
+{
+    return launch(s, kernel, grid, block, smem, args, true, err);
 }
 
 bool fc_has_kernel(fc_device *dev, const char *kernel)

@@ -4,9 +4,10 @@
 #include "cuda/layout.h"
 
 enum {
-    WARPS_PER_SM = 32,    /* of the qmv kernels: enough to hide memory's latency */
-    UP_WARPS_PER_SM = 16, /* of pn_k_moe_up: as many as its registers leave room for */
-    QMV_ITER_MAX = 8,     /* activations kept in registers are paid for by then */
+    WARPS_PER_SM = 32,     /* of the qmv kernels: enough to hide memory's latency */
+    UP_WARPS_PER_SM = 16,  /* of pn_k_moe_up: as many as its registers leave room for */
+    QMV_ITER_MAX = 8,      /* activations kept in registers are paid for by then */
+    QMV_BLOCKS_PER_SM = 4, /* of the qmv kernels, that its registers leave room for */
     COMBINE_THREADS = 256
 };
 
@@ -61,9 +62,11 @@ pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm)
         return (pn_dims){ .kernel = "pn_k_gemm",
                           .grid = { n_block, ceil_div(a->n_tok, PN_TILE_COLS), 1 },
                           .block = 128 };
+    a->n_early = (uint32_t)n_sm * QMV_BLOCKS_PER_SM;
     return (pn_dims){ .kernel = a->n_tok == 1 ? "pn_k_qmv" : "pn_k_qmv_nx",
                       .grid = { n_block, 1, 1 },
                       .block = 32 * PN_QMV_WARPS,
+                      .begins_early = 1,
                       .smem = a->tail.kind == PN_TAIL_ROUTER ? PN_TAIL_SMEM : 0 };
 }
 
@@ -107,7 +110,8 @@ pn_dims pn_moe_up_dims(pn_moe_up_args *a, int n_sm)
                       .grid = { max_u32(row_blocks(&a->gate, n_warp, a->n_iter),
                                         row_blocks(&a->gate_shexp, n_warp, a->n_iter)),
                                 a->route.n_used + 1, a->route.n_tok },
-                      .block = 32 * PN_QMV_WARPS };
+                      .block = 32 * PN_QMV_WARPS,
+                      .begins_early = 1 };
 }
 
 pn_dims pn_moe_product_dims(const pn_moe_product_args *a)
@@ -139,7 +143,8 @@ pn_dims pn_moe_down_dims(const pn_moe_down_args *a)
     return (pn_dims){ .kernel = "pn_k_moe_down",
                       .grid = { ceil_div(a->down.n_row, PN_MOE_DOWN_ROWS), a->route.n_tok, 1 },
                       .block = 32 * max_u32(n_warp, 8), /* the tail's sum takes eight */
-                      .smem = n_warp * down_act_bytes(a) };
+                      .smem = n_warp * down_act_bytes(a),
+                      .begins_early = 1 };
 }
 
 pn_dims pn_moe_up_grouped_dims(const pn_moe_up_args *a)

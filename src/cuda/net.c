@@ -115,7 +115,9 @@ pn_dims pn_ssm_step_dims(const pn_ssm_step_args *a)
                                : a->S == 32 ? "pn_k_ssm_step_32"
                                : a->S == 64 ? "pn_k_ssm_step_64"
                                             : "pn_k_ssm_step_128";
-    return delta(kernel, a->S, a->n_head, a->n_part);
+    pn_dims d = delta(kernel, a->S, a->n_head, a->n_part);
+    d.begins_early = 1;
+    return d;
 }
 
 /* --- attention: names by pn_kv_type ----------------------------------------------------------- */
@@ -180,14 +182,18 @@ pn_dims pn_attend_step_dims(const pn_attend_step_args *a, int kv_type)
 {
     static const char *const names[] = { "pn_k_attend_step_f16", "pn_k_attend_step_f32",
                                          "pn_k_attend_step_q8_0" };
-    return by_chunks(names[kv_type], &a->attend);
+    pn_dims d = by_chunks(names[kv_type], &a->attend);
+    d.begins_early = 1;
+    return d;
 }
 
 pn_dims pn_attend_join_dims(const pn_attend_args *a)
 {
     const uint32_t n_block = a->q8k || a->q8s ? blocks((int64_t)a->n_head * a->head_dim, 256)
                                               : (uint32_t)a->n_head * blocks(a->head_dim, 256);
-    return net("pn_k_attend_join", n_block, (uint32_t)a->n_tok_max, (uint32_t)a->n_part);
+    pn_dims d = net("pn_k_attend_join", n_block, (uint32_t)a->n_tok_max, (uint32_t)a->n_part);
+    d.begins_early = 1;
+    return d;
 }
 
 pn_dims pn_attend_rows_dims(const pn_attend_args *a, int kv_type)

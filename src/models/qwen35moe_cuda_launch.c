@@ -9,7 +9,8 @@ void pn_gpu_launch(pn_qwen35moe_gpu_pass *p, pn_dims d, const void *args)
 {
     const unsigned block[3] = { d.block, 1, 1 };
     if (p->st == PN_OK)
-        p->st = fc_launch(pn_gpu_stream(p), d.kernel, d.grid, block, d.smem, args, p->err);
+        p->st = (d.begins_early ? fc_launch_early : fc_launch)(pn_gpu_stream(p), d.kernel, d.grid,
+                                                               block, d.smem, args, p->err);
 }
 
 void pn_gpu_stage_begin(pn_qwen35moe_gpu_pass *p)

@@ -2,6 +2,7 @@
 #ifndef PN_TESTS_CUDA_BACKEND_H
 #define PN_TESTS_CUDA_BACKEND_H
 
+#include <functional>
 #include <memory>
 #include <stddef.h>
 #include <string>
@@ -24,6 +25,18 @@ class backend
     /* False where a GPU would refuse the launch. */
     virtual bool launch(const char *kernel, const void *args, size_t args_bytes,
                         const unsigned grid[3], const unsigned block[3], size_t smem) = 0;
+    /* Whether kernels can be made to begin early there, */
+    virtual bool begins_early() const
+    {
+        return false;
+    }
+    /* as this does: what was launched before ends, by end_before, after a block has come as far as
+     * it can without. */
+    virtual bool launch_early(const char *, const void *, size_t, const unsigned[3],
+                              const unsigned[3], size_t, const std::function<void()> &)
+    {
+        return false;
+    }
     /* Warp instructions so far; 0 where nobody counts them. */
     virtual unsigned long long executed() const
     {

@@ -48,6 +48,20 @@ class ptx : public backend
         ptx_launch(ptx_get(&module_, kernel), grid, block, smem, args);
         return true; /* what a GPU refuses, the shim's backends have refused before */
     }
+    bool begins_early() const override
+    {
+        return arch() >= 900;
+    }
+    /* What a kernel must not do before its wait is the interpreter's to see. */
+    bool launch_early(const char *kernel, const void *args, size_t bytes, const unsigned grid[3],
+                      const unsigned block[3], size_t smem,
+                      const std::function<void()> &end_before) override
+    {
+        if (!ptx_get(&module_, kernel)->waits_for_grid)
+            ptx_die("begins early, and does not wait", kernel);
+        end_before();
+        return launch(kernel, args, bytes, grid, block, smem);
+    }
     unsigned long long executed() const override
     {
         unsigned long long all = 0;

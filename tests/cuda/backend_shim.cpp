@@ -43,6 +43,18 @@ class shim : public backend
     {
         return module_->launch(find(kernel), grid, block, smem, args, order_);
     }
+    bool begins_early() const override
+    {
+        return arch() >= 900;
+    }
+    bool launch_early(const char *kernel, const void *args, size_t, const unsigned grid[3],
+                      const unsigned block[3], size_t smem,
+                      const std::function<void()> &end_before) override
+    {
+        return module_->launch_early(
+            find(kernel), grid, block, smem, args, order_,
+            [](void *end) { (*(const std::function<void()> *)end)(); }, (void *)&end_before);
+    }
     std::string where() const override
     {
         return module_->where();

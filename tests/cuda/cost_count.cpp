@@ -123,7 +123,8 @@ cost_op cost_op_of(const ptx_instruction &i, int arch, const cost_latency &l)
     cost_op o;
     classes(i, arch, o.n);
     const bool has_result = i.op != OP_ST && i.op != OP_BRA && i.op != OP_BRX && i.op != OP_COPY &&
-                            i.op != OP_PREFETCH && i.op != OP_BARWARP && i.op != OP_BAR;
+                            i.op != OP_PREFETCH && i.op != OP_GRID_NEXT && i.op != OP_GRID_WAIT &&
+                            i.op != OP_BARWARP && i.op != OP_BAR;
     for (size_t a = 0; a < i.args.size(); a++)
         registers(i.args[a], a == 0 && has_result ? &o.writes : &o.reads);
     if (i.pred >= 0)

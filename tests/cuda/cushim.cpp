@@ -36,6 +36,7 @@ enum {
     RUN,
     AT_MEETING,
     AT_BARRIER,
+    AT_GRID_WAIT,
     DONE
 };
 
@@ -61,6 +62,9 @@ struct cushim_warp {
 static cushim_lane lanes[MAX_THREADS];
 static cushim_warp warps[MAX_WARPS];
 static unsigned n_thread, n_warp, n_alive, n_at_barrier;
+static bool is_early;              /* threads must wait for what was launched before */
+static void (*end_before)(void *); /* ends that; NULL: it has ended */
+static void *end_context;
 static unsigned warp_at[MAX_WARPS], warp_pos; /* the warps' order and where it stands */
 static void *main_sp;
 static const char *barrier_place;
@@ -131,8 +135,8 @@ static cushim_lane *lane_of(const cushim_warp *w, unsigned pos)
     return &lanes[(size_t)(w - warps) * 32 + w->lane_at[pos]];
 }
 
-/* Who runs next: of this warp, in its order, then of the warps that follow; NULL for nobody. */
-static cushim_lane *pick(bool other_warp)
+/* Who can run: of this warp, in its order, then of the warps that follow; NULL for nobody. */
+static cushim_lane *find_runnable(bool other_warp)
 {
     const cushim_warp *const w = cushim_cur->warp;
     if (w->run && !other_warp) {
@@ -148,6 +152,27 @@ static cushim_lane *pick(bool other_warp)
         }
     }
     return nullptr;
+}
+
+static void wake(cushim_lane *l)
+{
+    l->state = RUN;
+    l->warp->run |= 1u << l->pos;
+}
+
+/* Who runs next; when nobody can, what was launched before ends, and who waited for that can. */
+static cushim_lane *pick(bool other_warp)
+{
+    cushim_lane *const next = find_runnable(other_warp);
+    if (next || !end_before)
+        return next;
+    void (*const end)(void *) = end_before;
+    end_before = nullptr;
+    end(end_context);
+    for (unsigned i = 0; i < n_thread; i++)
+        if (lanes[i].state == AT_GRID_WAIT)
+            wake(&lanes[i]);
+    return find_runnable(other_warp);
 }
 
 static void switch_to(cushim_lane *next)
@@ -170,10 +195,11 @@ static void wait_as(unsigned state)
     switch_to(next);
 }
 
-static void wake(cushim_lane *l)
+void cushim_grid_wait(void)
 {
-    l->state = RUN;
-    l->warp->run |= 1u << l->pos;
+    cushim_cur->has_waited = true;
+    if (end_before)
+        wait_as(AT_GRID_WAIT);
 }
 
 /* --- meetings --------------------------------------------------------------------------------- */
@@ -314,6 +340,8 @@ __attribute__((no_sanitize("address"))) static void entry(void)
     cushim_lane *const me = cushim_cur;
     if (!copies[me->id].empty())
         cushim_die("a thread ends before its copies to shared memory were waited for");
+    if (is_early && !me->has_waited)
+        cushim_die("a thread ends without pn_grid_wait");
     me->state = DONE;
     me->warp->run &= ~(1u << me->pos);
     me->warp->exited |= 1u << me->lane;
@@ -350,6 +378,7 @@ static void begin_warp(unsigned iw)
         l->id = 32 * iw + l->lane;
         l->pos = i;
         l->state = RUN;
+        l->has_waited = false;
         l->warp = w;
         l->tid = { l->id % cushim_block.x, l->id / cushim_block.x % cushim_block.y,
                    l->id / (cushim_block.x * cushim_block.y) };
@@ -432,19 +461,34 @@ static bool launch(const cushim_kernel *k, const unsigned g[3], const unsigned b
     cushim_block = dim3(b[0], b[1], b[2]);
     n_thread = b[0] * b[1] * b[2];
     n_warp = (n_thread + 31) / 32;
-    for (unsigned z = 0; z < g[2]; z++)
-        for (unsigned y = 0; y < g[1]; y++)
-            for (unsigned x = 0; x < g[0]; x++) {
-                cushim_bid = { x, y, z };
-                run_block(smem);
-            }
+    const size_t n_block = (size_t)g[0] * g[1] * g[2], first = end_before ? rng() % n_block : 0;
+    for (size_t i = 0; i < n_block; i++) {
+        const size_t id = (first + i) % n_block;
+        cushim_bid = { (unsigned)(id % g[0]), (unsigned)(id / g[0] % g[1]),
+                       (unsigned)(id / g[0] / g[1]) };
+        run_block(smem);
+    }
     return true;
+}
+
+static bool launch_early(const cushim_kernel *k, const unsigned g[3], const unsigned b[3],
+                         size_t smem, const void *args, cushim_order o, void (*end)(void *),
+                         void *context)
+{
+    is_early = true;
+    end_before = end;
+    end_context = context;
+    const bool accepted = launch(k, g, b, smem, args, o);
+    is_early = false;
+    end_before = nullptr;
+    return accepted;
 }
 
 extern "C" __attribute__((visibility("default"))) const cushim_module *cushim_module_get(void)
 {
     static const cushim_module module = {
-        cushim_arch, cushim_kernels, cushim_n_kernel, accepts, launch, where, &n_thread_run,
+        cushim_arch, cushim_kernels, cushim_n_kernel, accepts,
+        launch,      launch_early,   where,           &n_thread_run,
     };
     return &module;
 }

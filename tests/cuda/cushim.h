@@ -124,6 +124,7 @@ struct cushim_lane {
     unsigned id, lane; /* in the block, in the warp */
     unsigned pos;      /* in the warp's order of running */
     unsigned state;
+    bool has_waited; /* for what was launched before */
     cushim_warp *warp;
 };
 extern cushim_lane *cushim_cur;
@@ -229,6 +230,8 @@ inline void cushim_touch(const char *p)
     (void)*(const volatile char *)p;
 }
 void cushim_cp_commit(void);
+/* Until what was launched before has ended. */
+void cushim_grid_wait(void);
 void cushim_cp_wait(unsigned n_left);
 
 /* --- one thread runs at a time: fences are nothing, read-modify-write is atomic --------------- */

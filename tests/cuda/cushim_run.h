@@ -32,6 +32,12 @@ struct cushim_module {
     /* Runs all blocks; ends the program where the kernel breaks a rule. False: not accepted. */
     bool (*launch)(const cushim_kernel *kernel, const unsigned grid[3], const unsigned block[3],
                    size_t smem, const void *args, cushim_order order);
+    /* The same of a kernel that may begin early: each thread must come to pn_grid_wait. What was
+     * launched before ends, by a call of end_before, when all threads of the first block to run,
+     * any of the grid, wait for that. */
+    bool (*launch_early)(const cushim_kernel *kernel, const unsigned grid[3],
+                         const unsigned block[3], size_t smem, const void *args, cushim_order order,
+                         void (*end_before)(void *context), void *context);
     const char *(*where)(void); /* "kernel, block (x, y, z), thread ..." of the running thread */
     const unsigned long long *n_thread; /* run so far */
 };

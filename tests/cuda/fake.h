@@ -100,6 +100,7 @@ struct fake_op {
     const void *host; /* what a copy touches of the host's memory */
     size_t host_bytes;
     bool is_event = false; /* run tells others, even of a lost device */
+    bool is_launch = false;
 };
 struct fake_stream {
     int device;
@@ -107,6 +108,7 @@ struct fake_stream {
     std::deque<fake_op> queue;
     bool recording = false, recording_broken = false;
     std::vector<fake_op> recorded;
+    bool ends_with_launch = false; /* what it was given last */
 };
 struct fake_graph {
     int device;

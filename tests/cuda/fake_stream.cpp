@@ -36,6 +36,7 @@ void fake_stream_remove(fake_stream *s)
 
 void fake_push(fake_stream *s, fake_op op)
 {
+    s->ends_with_launch = op.is_launch;
     if (s->recording)
         s->recorded.push_back(std::move(op));
     else

@@ -71,6 +71,7 @@ void fakecuda_defaults(fakecuda_setup *s)
     s->refuse = env("FAKECUDA_REFUSE", -1);
     s->shared = getenv("FAKECUDA_SHARED");
     s->n_sm = 13;
+    s->version = (int)env("FAKECUDA_VERSION", 12040);
 }
 
 void fakecuda_begin(const fakecuda_setup *setup)
@@ -152,7 +153,7 @@ CUresult cuInit(unsigned)
 
 CUresult cuDriverGetVersion(int *version)
 {
-    *version = 11040;
+    *version = fake_setup.version;
     return 0;
 }
 

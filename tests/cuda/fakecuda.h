@@ -37,6 +37,7 @@ typedef struct fakecuda_launch {
     const char *kernel;
     unsigned grid[3], block[3];
     size_t smem;
+    bool is_early;    /* it may begin before the launch in front of it has ended */
     const void *args; /* [args_bytes] */
     size_t args_bytes;
     const void *memory; /* all of the device's */
@@ -46,6 +47,7 @@ typedef struct fakecuda_launch {
 typedef struct fakecuda_setup {
     int n_device;  /* 2 */
     int sm;        /* 37 or 90: of all devices */
+    int version;   /* of CUDA, that the driver knows; 12040 */
     size_t mem;    /* bytes a device; 256 MB */
     unsigned seed; /* of the streams' order and the lanes' */
     int starved;   /* this stream, counted from 1 in the order of making, runs only where no other
@@ -70,6 +72,7 @@ typedef struct fakecuda_setup {
 typedef struct fakecuda_state {
     int64_t n_alloc, n_call;      /* allocating calls, and all that may fail, since the setup */
     int64_t n_op;                 /* operations that ran */
+    int64_t n_early;              /* launches asked for that may begin early */
     int n_live;                   /* allocations, streams, events, modules, graphs, contexts now */
     size_t mem_used;              /* of all devices */
     size_t pinned;                /* bytes of the host's memory now */

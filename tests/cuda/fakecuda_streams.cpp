@@ -1,6 +1,7 @@
 /* The driver API of the stand-in (fakecuda.h): modules, launches, streams, events, recordings. */
 #include "cuda/fake.h"
 
+#include <array>
 #include <memory>
 
 /* --- modules, launches ------------------------------------------------------------------------ */
@@ -45,47 +46,84 @@ CUresult cuFuncSetAttribute(CUfunction f, int attribute, int v)
     return 0;
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                        unsigned by, unsigned bz, unsigned smem, CUstream stream, void **params,
-                        void **)
+/* is_early: it may begin before the launch in front of it has ended, as it does here: it runs after
+ * that, and its threads must come to the wait that they then need. */
+static CUresult launch(const CUlaunchConfig &c, CUfunction function, void **params, bool is_early)
 {
-    fake_stream *const s = fake_of(stream);
+    fake_stream *const s = fake_of(c.stream);
     ENTER(s->device, PLAIN);
     fake_function *const f = (fake_function *)function;
     const cushim_kernel *const kernel = f->kernel;
     if (fake_current != s->device)
         fake_die("%s is launched on a stream of another device", kernel->name);
-    const unsigned grid[3] = { gx, gy, gz }, block[3] = { bx, by, bz };
+    if (is_early && fake_setup.sm < 90)
+        fake_die("%s is to begin early on a device that cannot", kernel->name);
+    if (is_early && !s->ends_with_launch)
+        fake_die("%s is to begin before something that is no launch has ended", kernel->name);
+    if (is_early && s->recording && fake_setup.version < 12030)
+        fake_die("this driver does not record that %s begins early", kernel->name);
+    fake_state.n_early += is_early;
+    const std::array<unsigned, 3> grid = { c.grid_x, c.grid_y, c.grid_z },
+                                  block = { c.block_x, c.block_y, c.block_z };
+    const size_t smem = c.smem;
     const cushim_module *const shim = fake_shim();
-    if (!shim->accepts(grid, block, smem) || smem > f->smem_max)
+    if (!shim->accepts(grid.data(), block.data(), smem) || smem > f->smem_max)
         return INVALID_VALUE;
-    const long threads = ((long)bx * by * bz + 31) / 32 * 32;
+    const long threads = ((long)block[0] * block[1] * block[2] + 31) / 32 * 32;
     if (f->registers * threads > 65536)
         return OUT_OF_RESOURCES;
     const std::vector<char> args((const char *)params[0],
                                  (const char *)params[0] + kernel->args_bytes);
     const int device = s->device;
-    fake_push(
-        s,
-        { kernel->name,
-          {},
-          [=] {
-              fake_memory_open(device, -1);
-              if (fake_setup.launch) {
-                  size_t bytes;
-                  const void *const memory = fake_memory_all(device, &bytes);
-                  const fakecuda_launch l = { device,         kernel->name, { gx, gy, gz },
-                                              { bx, by, bz }, smem,         args.data(),
-                                              args.size(),    memory,       bytes };
-                  fake_setup.launch(&l);
-                  return;
-              }
-              const unsigned seed = fake_setup.seed + (unsigned)fake_state.n_op;
-              shim->launch(kernel, grid, block, smem, args.data(), { CUSHIM_SHUFFLED, seed, true });
-          },
-          nullptr,
-          0 });
+    fake_push(s, { kernel->name,
+                   {},
+                   [=] {
+                       fake_memory_open(device, -1);
+                       if (fake_setup.launch) {
+                           size_t bytes;
+                           const void *const memory = fake_memory_all(device, &bytes);
+                           const fakecuda_launch l = { device,
+                                                       kernel->name,
+                                                       { grid[0], grid[1], grid[2] },
+                                                       { block[0], block[1], block[2] },
+                                                       smem,
+                                                       is_early,
+                                                       args.data(),
+                                                       args.size(),
+                                                       memory,
+                                                       bytes };
+                           fake_setup.launch(&l);
+                           return;
+                       }
+                       const unsigned seed = fake_setup.seed + (unsigned)fake_state.n_op;
+                       const cushim_order order = { CUSHIM_SHUFFLED, seed, true };
+                       if (is_early)
+                           shim->launch_early(
+                               kernel, grid.data(), block.data(), smem, args.data(), order,
+                               [](void *) {}, nullptr);
+                       else
+                           shim->launch(kernel, grid.data(), block.data(), smem, args.data(),
+                                        order);
+                   },
+                   nullptr,
+                   0,
+                   false,
+                   true });
     return 0;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                        unsigned by, unsigned bz, unsigned smem, CUstream stream, void **params,
+                        void **)
+{
+    return launch({ gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0 }, function, params, false);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **params, void **)
+{
+    if (c->n_attr != 1 || c->attrs->id != FC_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION)
+        return INVALID_VALUE;
+    return launch(*c, function, params, c->attrs->value.programmatic_stream_serialization_allowed);
 }
 
 /* --- streams and events ----------------------------------------------------------------------- */
@@ -223,6 +261,7 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, int)
     if (!fake_setup.graph)
         return 801; /* CUDA_ERROR_NOT_SUPPORTED */
     s->recording = true;
+    s->ends_with_launch = false;
     s->recording_broken = false;
     s->recorded.clear();
     return 0;

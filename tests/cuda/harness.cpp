@@ -150,15 +150,16 @@ void device_free(void *ptr)
 
 /* --- launches and what must hold -------------------------------------------------------------- */
 
-void run_bytes(const char *kernel, const void *args, size_t args_bytes, extent grid, extent block,
-               size_t smem)
+/* launched: makes the launch, false where it is refused. */
+static void run_by(const std::function<bool()> &launched, const char *kernel, const void *args,
+                   size_t args_bytes, extent grid, extent block, size_t smem)
 {
     const size_t want = running->args_bytes(kernel);
     if (!want) {
         fail("there is no kernel %s", kernel);
     } else if (want != args_bytes && want != SIZE_MAX) {
         fail("%s takes %zu bytes of arguments, not %zu", kernel, want, args_bytes);
-    } else if (!running->launch(kernel, args, args_bytes, grid.v, block.v, smem)) {
+    } else if (!launched()) {
         fail("%s: a GPU refuses the launch: grid %u %u %u, block %u %u %u, shared %zu", kernel,
              grid.v[0], grid.v[1], grid.v[2], block.v[0], block.v[1], block.v[2], smem);
     } else {
@@ -167,6 +168,43 @@ void run_bytes(const char *kernel, const void *args, size_t args_bytes, extent g
         if (on_time)
             on_time(kernel, running->seconds(kernel, args, args_bytes, grid.v, block.v, smem));
     }
+}
+
+void run_bytes(const char *kernel, const void *args, size_t args_bytes, extent grid, extent block,
+               size_t smem)
+{
+    run_by([&] { return running->launch(kernel, args, args_bytes, grid.v, block.v, smem); }, kernel,
+           args, args_bytes, grid, block, smem);
+}
+
+void run_early(const char *kernel, const void *args, size_t args_bytes, extent grid, extent block,
+               size_t smem)
+{
+    if (!running->begins_early())
+        return run_bytes(kernel, args, args_bytes, grid, block, smem);
+    std::map<unsigned char *, std::vector<unsigned char>> held;
+    for (const auto &m : memory) {
+        held[m.first].assign(m.first, m.first + m.second.bytes);
+        memset(m.first, 0xff, m.second.bytes);
+    }
+    const auto give_back = [&] {
+        for (const auto &h : held) {
+            for (size_t i = 0; i < h.second.size(); i++)
+                if (h.first[i] != 0xff) {
+                    fail("%s writes before it has waited", kernel);
+                    break;
+                }
+            memcpy(h.first, h.second.data(), h.second.size());
+        }
+        held.clear();
+    };
+    run_by(
+        [&] {
+            return running->launch_early(kernel, args, args_bytes, grid.v, block.v, smem,
+                                         give_back);
+        },
+        kernel, args, args_bytes, grid, block, smem);
+    give_back(); /* where it was refused */
 }
 
 void time_launches(std::function<void(const char *kernel, double seconds)> told)

@@ -145,6 +145,10 @@ struct extent {
  * failures; a kernel that breaks a rule of CUDA ends the program with its place. */
 void run_bytes(const char *kernel, const void *args, size_t args_bytes, extent grid, extent block,
                size_t smem);
+/* The same of a kernel that begins early (pn_dims): until it has waited for what was launched
+ * before, all device memory holds 0xff, which must stay. */
+void run_early(const char *kernel, const void *args, size_t args_bytes, extent grid, extent block,
+               size_t smem);
 template <class A>
 void run(const char *kernel, const A &args, extent grid, extent block, size_t smem = 0)
 {

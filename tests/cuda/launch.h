@@ -11,7 +11,8 @@ extern "C" {
 
 template <class A> void launch(const A &args, const pn_dims &d)
 {
-    run(d.kernel, args, { d.grid[0], d.grid[1], d.grid[2] }, d.block, d.smem);
+    (d.begins_early ? run_early : run_bytes)(d.kernel, &args, sizeof args,
+                                             { d.grid[0], d.grid[1], d.grid[2] }, d.block, d.smem);
 }
 
 /* What the CPU makes of n_row rows of n values. */

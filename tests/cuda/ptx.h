@@ -5,6 +5,8 @@
  * wants it; registers are full of garbage until they are written, shared memory of NaN. A shuffle
  * that names lanes that do not come, a barrier that part of a block reaches, a float operation that
  * is not IEEE, an instruction that nobody has needed so far: each ends the program with its text.
+ * So do accesses, but for prefetches, before griddepcontrol.wait in kernels that have it, and lanes
+ * that end without it: such a launch may begin while the one before still runs.
  *
  * Divergent lanes go on in groups, the one at the lowest place first, and meet again where they
  * reach the same place: the structure of compiled code. Blocks run in turn. */
@@ -41,6 +43,8 @@ enum ptx_op {
     OP_DP4A,
     OP_FENCE,
     OP_FMA,
+    OP_GRID_NEXT, /* griddepcontrol */
+    OP_GRID_WAIT,
     OP_LD,
     OP_LOP3,
     OP_MAD,
@@ -143,6 +147,7 @@ struct ptx_instruction {
 struct ptx_kernel {
     std::string name;
     size_t args_bytes = 0, shared_bytes = 0, local_bytes = 0;
+    bool waits_for_grid = false;
     std::vector<ptx_instruction> code;
     std::map<std::string, int> registers, labels;
     std::map<std::string, int64_t> symbols; /* parameters, shared and local variables: offsets */

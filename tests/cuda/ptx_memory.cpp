@@ -235,6 +235,10 @@ bool ptx_step_memory(ptx_warp *w, const ptx_instruction &i, uint32_t m)
         copy_wait(w, i);
         return true;
     case OP_FENCE:
+    case OP_GRID_NEXT:
+        return true;
+    case OP_GRID_WAIT:
+        w->may_run_early &= ~m;
         return true;
     case OP_PREFETCH:
         prefetch(w, i, m);

@@ -228,28 +228,27 @@ void parser::modifiers(ptx_instruction *i, const std::vector<std::string> &words
         ptx_die("rounding is left to the assembler", i->text);
 }
 
+// clang-format off
+static const std::map<std::string, ptx_op> ops = {
+    { "abs", OP_ABS }, { "add", OP_ADD }, { "and", OP_AND }, { "atom", OP_ATOM },
+    { "red", OP_ATOM }, { "bar", OP_BAR }, { "barrier", OP_BAR }, { "bfe", OP_BFE },
+    { "bfi", OP_BFI }, { "bfind", OP_BFIND }, { "bra", OP_BRA }, { "brev", OP_BREV },
+    { "brx", OP_BRX }, { "clz", OP_CLZ }, { "cp", OP_COPY }, { "cvt", OP_CVT },
+    { "cvta", OP_CVTA }, { "div", OP_DIV }, { "rcp", OP_DIV }, { "dp2a", OP_DP2A },
+    { "dp4a", OP_DP4A }, { "exit", OP_RET }, { "fma", OP_FMA }, { "fence", OP_FENCE },
+    { "griddepcontrol", OP_GRID_NEXT }, { "ld", OP_LD }, { "lop3", OP_LOP3 }, { "mad", OP_MAD },
+    { "max", OP_MAX }, { "membar", OP_FENCE }, { "min", OP_MIN }, { "mma", OP_MMA },
+    { "mov", OP_MOV }, { "mul", OP_MUL }, { "neg", OP_NEG }, { "not", OP_NOT },
+    { "or", OP_OR }, { "popc", OP_POPC }, { "prefetch", OP_PREFETCH }, { "prmt", OP_PRMT },
+    { "rem", OP_REM }, { "ret", OP_RET }, { "selp", OP_SELP }, { "setp", OP_SETP },
+    { "shf", OP_SHF }, { "shfl", OP_SHFL }, { "shl", OP_SHL }, { "shr", OP_SHR },
+    { "sqrt", OP_SQRT }, { "st", OP_ST }, { "sub", OP_SUB }, { "vote", OP_VOTE },
+    { "xor", OP_XOR },
+};
+// clang-format on
+
 void parser::instruction(std::string s)
 {
-    static const std::map<std::string, ptx_op> ops = {
-        { "abs", OP_ABS },     { "add", OP_ADD },           { "and", OP_AND },
-        { "atom", OP_ATOM },   { "red", OP_ATOM },          { "bar", OP_BAR },
-        { "barrier", OP_BAR }, { "bfe", OP_BFE },           { "bfi", OP_BFI },
-        { "bfind", OP_BFIND }, { "bra", OP_BRA },           { "brev", OP_BREV },
-        { "brx", OP_BRX },     { "clz", OP_CLZ },           { "cp", OP_COPY },
-        { "cvt", OP_CVT },     { "cvta", OP_CVTA },         { "div", OP_DIV },
-        { "rcp", OP_DIV },     { "dp2a", OP_DP2A },         { "dp4a", OP_DP4A },
-        { "exit", OP_RET },    { "fma", OP_FMA },           { "fence", OP_FENCE },
-        { "ld", OP_LD },       { "lop3", OP_LOP3 },         { "mad", OP_MAD },
-        { "max", OP_MAX },     { "membar", OP_FENCE },      { "min", OP_MIN },
-        { "mma", OP_MMA },     { "mov", OP_MOV },           { "mul", OP_MUL },
-        { "neg", OP_NEG },     { "not", OP_NOT },           { "or", OP_OR },
-        { "popc", OP_POPC },   { "prefetch", OP_PREFETCH }, { "prmt", OP_PRMT },
-        { "rem", OP_REM },     { "ret", OP_RET },           { "selp", OP_SELP },
-        { "setp", OP_SETP },   { "shf", OP_SHF },           { "shfl", OP_SHFL },
-        { "shl", OP_SHL },     { "shr", OP_SHR },           { "sqrt", OP_SQRT },
-        { "st", OP_ST },       { "sub", OP_SUB },           { "vote", OP_VOTE },
-        { "xor", OP_XOR },
-    };
     ptx_instruction i;
     i.text = s;
     if (s[0] == '@') {
@@ -268,6 +267,10 @@ void parser::instruction(std::string s)
     modifiers(&i, words);
     if (i.op == OP_BAR && i.mode == "warp")
         i.op = OP_BARWARP;
+    if (i.op == OP_GRID_NEXT && i.mode == "wait") {
+        i.op = OP_GRID_WAIT;
+        k_->waits_for_grid = true;
+    }
     if (i.op == OP_COPY)
         i.op = i.mode == "async.commit_group" ? OP_COPY_COMMIT
                : i.mode == "async.wait_group" ? OP_COPY_WAIT

@@ -44,6 +44,8 @@ unsigned char *ptx_reach(ptx_warp *w, int lane, const ptx_instruction &i, ptx_sp
             ptx_die("an access behind the end of shared or local memory", i.text);
         return all.data() + (space == LOCAL ? (size_t)lane * part : 0) + at;
     }
+    if (w->may_run_early >> lane & 1 && i.op != OP_PREFETCH)
+        ptx_die("an access before griddepcontrol.wait", i.text);
     if (p >= hit_start && p + bytes <= hit_end)
         return (unsigned char *)(uintptr_t)p;
     auto it = memory.upper_bound(p);
@@ -153,6 +155,8 @@ static bool run_group(ptx_warp *w, ptx_kernel *k, ptx_group g, int stop)
         if ((i.op == OP_BRA || i.op == OP_BRX) && m)
             return !branch(w, i, g, m);
         if (i.op == OP_RET && m) {
+            if (w->may_run_early & m)
+                ptx_die("lanes end without griddepcontrol.wait", k->name);
             w->live &= ~m;
             g.lanes &= ~m;
             if (!g.lanes)
@@ -190,6 +194,7 @@ static void run_block(std::vector<ptx_warp> *warps, ptx_kernel *k, unsigned n_th
         const unsigned rest = n_thread - 32 * (unsigned)n;
         w.live = rest >= 32 ? ~0u : (1u << rest) - 1;
         w.first = 32 * (unsigned)n;
+        w.may_run_early = k->waits_for_grid ? w.live : 0;
         w.at_barrier = false;
         w.groups.assign(1, { 0, w.live, false });
         w.copies.clear();

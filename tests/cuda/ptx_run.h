@@ -20,8 +20,9 @@ struct ptx_warp {
     std::vector<ptx_group> groups;    /* of lanes, by where they are */
     std::vector<ptx_copy> copies;     /* to shared memory, that have not arrived */
     unsigned copy_group;
-    uint32_t live;  /* lanes that have not ended */
-    unsigned first; /* its first thread in the block */
+    uint32_t live;          /* lanes that have not ended */
+    uint32_t may_run_early; /* those that have not waited for the launch before, but will */
+    unsigned first;         /* its first thread in the block */
     bool at_barrier;
 };
 

@@ -54,6 +54,36 @@ static void test_one_gpu(void **state)
     same(&gpu_mixed_b, &(gpu_case){ .n_device = 1, .sm = 37 });
 }
 
+/* Launches begin early where card and driver can; recorded ones where a recording keeps that. */
+static void test_early(void **state)
+{
+    (void)state;
+    static const struct {
+        int sm, driver;
+        bool no_graph, is_early, is_early_recorded;
+    } cases[] = {
+        { 37, 12040, false, false, false },
+        { 90, 12020, false, true, false },
+        { 90, 12020, true, true, true },
+        { 90, 12030, false, true, true },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gpu_rig r;
+        gpu_rig_open(&r, &gpu_mixed_k,
+                     &(gpu_case){ .n_device = 1,
+                                  .sm = cases[i].sm,
+                                  .driver = cases[i].driver,
+                                  .no_graph = cases[i].no_graph });
+        gpu_feed(&r, N - 2);
+        gpu_feed(&r, N - 1);
+        const int64_t n_first = gpu_state().n_early;
+        assert_int_equal(n_first > 0, cases[i].is_early);
+        gpu_feed(&r, N); /* the second token of its kind is recorded */
+        assert_int_equal(gpu_state().n_early > n_first, cases[i].is_early_recorded);
+        gpu_rig_close(&r);
+    }
+}
+
 /* Token by token, and in passes of any length. */
 static void test_passes(void **state)
 {
@@ -189,10 +219,11 @@ static void test_product(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_gpu),      cmocka_unit_test(test_passes),
-        cmocka_unit_test(test_split),        cmocka_unit_test(test_cpu_moe),
-        cmocka_unit_test(test_kv_types),     cmocka_unit_test(test_fuse),
-        cmocka_unit_test(test_combinations), cmocka_unit_test(test_product),
+        cmocka_unit_test(test_one_gpu), cmocka_unit_test(test_early),
+        cmocka_unit_test(test_passes),  cmocka_unit_test(test_split),
+        cmocka_unit_test(test_cpu_moe), cmocka_unit_test(test_kv_types),
+        cmocka_unit_test(test_fuse),    cmocka_unit_test(test_combinations),
+        cmocka_unit_test(test_product),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, teardown);

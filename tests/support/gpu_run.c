@@ -46,6 +46,7 @@ static void begin(const gpu_case *c)
     ((void (*)(fakecuda_setup *))fake_function("fakecuda_defaults"))(&s);
     s.n_device = c->n_device;
     s.sm = c->sm ? c->sm : 90;
+    s.version = c->driver ? c->driver : 12040;
     s.mem = c->mem ? c->mem : MEM;
     s.seed = c->seed ? c->seed : 1;
     s.starved = c->starved;

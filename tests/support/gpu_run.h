@@ -11,6 +11,7 @@
 typedef struct gpu_case {
     int n_device;
     int sm;     /* 90 */
+    int driver; /* the CUDA version that it knows; 12040 */
     size_t mem; /* of each; 256 MB */
     unsigned seed;
     int starved;           /* fakecuda_setup's */

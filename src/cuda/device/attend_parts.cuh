@@ -178,6 +178,8 @@ PN_FN void pn_join_block(pn_join_smem *s, const pn_attend_args *a, int64_t it, i
 PN_KERNEL(pn_k_attend_join)(pn_attend_args a)
 {
     __shared__ __align__(16) pn_join_smem s;
+    pn_grid_next();
+    pn_grid_wait();
     const pn_cuda_part *const part = &a.parts[blockIdx.z];
     const int i = (int)blockIdx.y, hd = a.head_dim, n_all = a.n_head * hd;
     const int64_t it = part->tok0 + i;

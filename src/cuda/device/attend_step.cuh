@@ -158,6 +158,8 @@ PN_FN void pn_attend_make_kv(const pn_qk_args *a, const pn_attend_chunk *ch, flo
 template <int KV, int R>
 PN_FN void pn_attend_step(const pn_attend_step_args *a, pn_attend_smem<KV, R> *s)
 {
+    pn_grid_next();
+    pn_grid_wait();
     const pn_attend_chunk ch = pn_attend_chunk_at<KV, R>(&a->attend);
     if (!ch.n)
         return;

@@ -68,10 +68,11 @@ template <int W0, int N> PN_FN int pn_dot(const pn_expanded &e, const uint32_t p
 
 /* --- activations ------------------------------------------------------------------------------ */
 
-/* IS_ANY: p may be shared memory or what the launch writes; else the read-only path takes it. */
+/* IS_ANY: p may be shared memory or what the launch writes; else the read-only path takes it where
+ * no launch begins early. */
 template <bool IS_ANY, class T> PN_FN T pn_load(const T *p)
 {
-    return IS_ANY ? *p : pn_ldg(p);
+    return IS_ANY || PN_HAS_GRID_WAIT ? *p : pn_ldg(p);
 }
 
 /* 64 activations. pn_q8k: s of each 32 and sum of each 16; pn_q8s: s of each 16, sum of each 32;

@@ -42,15 +42,20 @@ PN_KERNEL(pn_k_moe_up)(pn_moe_up_args a)
     };
     __shared__ float part[PN_QMV_WARPS / 2][2][ROWS];
     const uint32_t token = blockIdx.z, pair = threadIdx.x / 64, is_up = threadIdx.x / 32 % 2;
-    const pn_expert e = pn_expert_of(a.route, token, blockIdx.y);
-    const pn_dmat gate = e.is_shexp ? a.gate_shexp : a.gate;
-    const pn_dmat up = e.is_shexp ? a.up_shexp : a.up, m = is_up ? up : gate;
-    if (!gate.w || e.i_mat < 0)
-        return;
+    const bool is_shexp = blockIdx.y == a.route.n_used;
+    const pn_dmat gate = is_shexp ? a.gate_shexp : a.gate;
+    const pn_dmat up = is_shexp ? a.up_shexp : a.up, m = is_up ? up : gate;
     const uint32_t rows = a.n_iter * pn_rows_at_once(gate.type, gate.n);
     const uint32_t r0 = (blockIdx.x * (PN_QMV_WARPS / 2) + pair) * rows;
     const uint32_t row0 = r0 < gate.n_row ? r0 : gate.n_row;
     const uint32_t row1 = r0 + rows < gate.n_row ? r0 + rows : gate.n_row;
+    pn_grid_next();
+    if (is_shexp && gate.w)
+        pn_prefetch_early(m, row0, row1);
+    pn_grid_wait();
+    const pn_expert e = pn_expert_of(a.route, token, blockIdx.y);
+    if (!gate.w || e.i_mat < 0)
+        return;
     const pn_out out = { part[pair][is_up], 0, 0, 0, row0 };
     pn_rows_1<false>(m, (uint32_t)e.i_mat, row0, row1, pn_act_of(a.x, m.type, m.n, token), out);
     __syncthreads();
@@ -74,21 +79,6 @@ PN_KERNEL(pn_k_moe_product)(pn_moe_product_args a)
     float *const y = (e.is_shexp ? a.y_shexp : a.y) + (size_t)e.slot * m.n_row;
     const pn_out out = { y, 0, 0, 0, 0 };
     pn_rows_1<false>(m, (uint32_t)e.i_mat, row0, row1, x, out);
-}
-
-/* Rows [row0, row1) of matrix i_mat, of a quantised type, on their way to L2; by a warp. */
-PN_FN void pn_prefetch_rows(const pn_dmat &m, uint32_t i_mat, uint32_t row0, uint32_t row1)
-{
-    const pn_planes p = pn_planes_of(m.type, m.n, m.n_row);
-    const pn_unit_layout u = pn_unit_layout_of(m.type);
-    const uint8_t *const w = (const uint8_t *)m.w + i_mat * m.mat_bytes;
-    const uint32_t n_row = row1 - row0, lane = threadIdx.x % 32;
-    const uint64_t at = (uint64_t)row0 * p.n_unit;
-    const uint32_t n = n_row * p.n_unit, d_bytes = p.n_unit / u.units_per_d * u.d_bytes;
-    pn_prefetch_bytes(w + at * u.code_bytes, n * u.code_bytes, lane, 32);
-    pn_prefetch_bytes(w + p.high + at * u.high_bytes, n * u.high_bytes, lane, 32);
-    pn_prefetch_bytes(w + p.scales + at * u.scale_bytes, n * u.scale_bytes, lane, 32);
-    pn_prefetch_bytes(w + p.d + (uint64_t)row0 * d_bytes, n_row * d_bytes, lane, 32);
 }
 
 /* A vector in the form that rows [row0, row1) of matrix i_mat take: as it is given, or made here by
@@ -132,13 +122,17 @@ PN_KERNEL(__launch_bounds__(32 * PN_MOE_DOWN_WARPS) pn_k_moe_down)(pn_moe_down_a
     const uint32_t warp = threadIdx.x / 32, row0 = blockIdx.x * PN_MOE_DOWN_ROWS;
     const uint32_t row1 = row0 + PN_MOE_DOWN_ROWS < n_embd ? row0 + PN_MOE_DOWN_ROWS : n_embd;
     const uint32_t n = a.down.n > a.down_shexp.n ? a.down.n : a.down_shexp.n;
+    pn_grid_next();
+    pn_tail_prefetch(a.tail);
+    if (warp == n_used)
+        pn_prefetch_early(a.down_shexp, row0, row1);
+    pn_grid_wait();
     /* what the sum takes besides the products: on its way meanwhile */
     float *const x_at = a.x + (size_t)token * n_embd + row0 + threadIdx.x;
     const float before = threadIdx.x < row1 - row0 ? *x_at : 0.0f;
     const float share = threadIdx.x < n_used    ? a.top_w[token * n_used + threadIdx.x]
                         : threadIdx.x == n_used ? a.sgate[token]
                                                 : 0.0f;
-    pn_tail_prefetch(a.tail);
     if (warp <= n_used) {
         const pn_expert e = pn_expert_of(a.route, token, warp);
         const pn_dmat m = e.is_shexp ? a.down_shexp : a.down;

@@ -62,6 +62,32 @@ PN_FN void pn_prefetch_bytes(const void *p, uint32_t n, uint32_t i, uint32_t n_t
     }
 }
 
+/* Launches that begin early (CUDA's programmatic dependent launch, from 9.0 on): while the one
+ * before them in the stream ends, they take their places and bring weights to L2.
+ *
+ * pn_grid_next: the next launch may begin, once all blocks have come here or ended.
+ * pn_grid_wait: waits until all launches before have ended; what they wrote can be read then. Every
+ * thread comes here before it ends, so that whoever waits for this launch has waited for those
+ * before it. Until then nothing is read or written but arguments and shared memory; prefetches are
+ * free. What launches before may have written is never read by pn_ldg: that may pass a wait.
+ * Elsewhere launches follow each other, and both are nothing.
+ * Source: PTX ISA, griddepcontrol. */
+#define PN_HAS_GRID_WAIT (PN_ARCH >= 900)
+PN_FN void pn_grid_next(void)
+{
+#if PN_HAS_GRID_WAIT && !defined(PN_CUSHIM)
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+PN_FN void pn_grid_wait(void)
+{
+#ifdef PN_CUSHIM
+    cushim_grid_wait();
+#elif PN_HAS_GRID_WAIT
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* c + a . b, four signed bytes each; exact. */
 PN_FN int pn_dp4a(int a, int b, int c)
 {

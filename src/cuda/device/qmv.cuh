@@ -307,6 +307,34 @@ PN_FN void pn_rows_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t
     }
 }
 
+/* --- ahead of time ---------------------------------------------------------------------------- */
+
+/* Rows [row0, row1) of matrix i_mat on their way to L2; by a warp. */
+PN_FN void pn_prefetch_rows(const pn_dmat &m, uint32_t i_mat, uint32_t row0, uint32_t row1)
+{
+    const pn_unit_layout u = pn_unit_layout_of(m.type);
+    const uint8_t *const w = (const uint8_t *)m.w + i_mat * m.mat_bytes;
+    const uint32_t n_row = row1 - row0, lane = threadIdx.x % 32;
+    const pn_planes p = pn_planes_of(m.type, m.n, m.n_row);
+    if (u.code_bytes == 0) { /* floats, in chunks of 512 bytes */
+        pn_prefetch_bytes(w + (uint64_t)row0 * p.n_unit * 512, n_row * p.n_unit * 512, lane, 32);
+        return;
+    }
+    const uint64_t at = (uint64_t)row0 * p.n_unit;
+    const uint32_t n = n_row * p.n_unit, d_bytes = p.n_unit / u.units_per_d * u.d_bytes;
+    pn_prefetch_bytes(w + at * u.code_bytes, n * u.code_bytes, lane, 32);
+    pn_prefetch_bytes(w + p.high + at * u.high_bytes, n * u.high_bytes, lane, 32);
+    pn_prefetch_bytes(w + p.scales + at * u.scale_bytes, n * u.scale_bytes, lane, 32);
+    pn_prefetch_bytes(w + p.d + (uint64_t)row0 * d_bytes, n_row * d_bytes, lane, 32);
+}
+
+/* Before pn_grid_wait, of blocks that may have begun early: while they wait it costs nothing. */
+PN_FN void pn_prefetch_early(const pn_dmat &m, uint32_t row0, uint32_t row1)
+{
+    if (PN_HAS_GRID_WAIT)
+        pn_prefetch_rows(m, 0, row0, row1);
+}
+
 /* --- up to 8 vectors -------------------------------------------------------------------------- */
 
 /* Results of the groups that a warp has side by side, for the chains: [group][column]. */
@@ -500,7 +528,11 @@ PN_KERNEL(pn_k_qmv)(pn_matmul_args a)
     const pn_matmul_mat m = pn_pick_mat(a, &block);
     pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
     const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
+    pn_grid_next();
     pn_tail_prefetch(a.tail);
+    if (blockIdx.x < a.n_early)
+        pn_prefetch_early(m.w, row0, row1);
+    pn_grid_wait();
     pn_rows_1<false>(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), out);
     pn_matmul_tail(a, s);
 }
@@ -513,7 +545,11 @@ PN_KERNEL(pn_k_qmv_nx)(pn_matmul_args a)
     const pn_matmul_mat m = pn_pick_mat(a, &block);
     pn_warp_rows(m.w, block, a.n_iter, &row0, &row1);
     const pn_out out = { m.y, m.residual, m.y_stride, m.w.n_row, 0 };
+    pn_grid_next();
     pn_tail_prefetch(a.tail);
+    if (blockIdx.x < a.n_early)
+        pn_prefetch_early(m.w, row0, row1);
+    pn_grid_wait();
     pn_rows_nx(m.w, 0, row0, row1, pn_act_of(a.x, m.w.type, m.w.n, 0), a.n_tok, out,
                &res[threadIdx.x / 32]);
     pn_matmul_tail(a, s);

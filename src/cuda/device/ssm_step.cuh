@@ -87,6 +87,8 @@ PN_FN void pn_step_norm(pn_step_smem<S> *s, const pn_ssm_step_args *a, const pn_
 
 template <int S> PN_FN void pn_ssm_step(const pn_ssm_step_args *a, pn_step_smem<S> *s)
 {
+    pn_grid_next();
+    pn_grid_wait();
     const pn_cuda_part *const part = &a->parts[blockIdx.z];
     const int t = (int)threadIdx.x, vh = (int)blockIdx.y, kh = vh % a->n_group;
     const int j = (int)blockIdx.x * PN_DELTA_COLUMNS + t / 4;
