@@ -234,11 +234,11 @@ ci-asan ci-tsan: ci-%:
 	@$(MAKE) test-short BUILD=$*
 # What CI runs under the sanitizers: under asan all that reads what comes from outside, without the slow
 # and the many-process tests of the server and the long conversations, which differ in tokens alone;
-# under tsan what has threads: the server under load, its states on disk, passes of several threads.
+# under tsan what has threads: the server under load, passes of several threads, and $(SHORT).
 SHORT_PY := not (depend_on or kv_types or test_server.py or test_agents.py or test_long_agents.py or \
             test_batch.py or test_deploy.py)
 ifeq ($(BUILD),tsan)
-SHORT_PY += and (test_load.py or test_states.py or test_bench.py or test_logits.py)
+SHORT_PY += and (test_load.py or test_bench.py or test_logits.py)
 endif
 test-short: test-short-py $(addprefix run-,$(SHORT)) $(if $(filter tsan,$(BUILD)),,$(addprefix replay-,$(FUZZ)))
 test-short-py: ARGS = -k '$(SHORT_PY)'
