@@ -221,28 +221,39 @@ PN_INLINE void float_step(pn_format_k f, const pn_head_k *h, size_t ib, columns_
     }
 }
 
+/* Into the second cache level. Behind the last row, too: callers take their rows in pieces, and
+ * what follows in the file is mostly the next piece. A prefetch never faults. */
+PN_INLINE void prefetch(const void *at, size_t bytes)
+{
+#pragma GCC unroll 4
+    for (size_t i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)at + i, _MM_HINT_T1);
+}
+
+/* The first rows, which nothing asked for before, and what rows need of all columns. */
+PN_INLINE void begin(pn_format_k f, const void *w, size_t bytes, const void *const *x, size_t n_col,
+                     size_t n_step, pn_prep_k *p)
+{
+    prefetch(w, bytes);
+    for (size_t j = 0; j < n_col; j++)
+        for (size_t ib = 0; ib < n_step; ib++, p++) {
+            const pn_q8k *const a = (const pn_q8k *)x[j] + ib;
+            prefetch(a->q, sizeof a->q);
+            prepare(f, a, p);
+        }
+}
+
 /* Bytes of 16 rows asked for with each quarter: whole lines. */
 PN_INLINE size_t ahead_bytes(pn_format_k f)
 {
     return (4 * f.block_bytes + 63) / 64 * 64;
 }
 
-/* Behind the last row, too: callers take their rows in pieces, and what follows in the file is
- * mostly the next piece. A prefetch never faults. */
-PN_INLINE void prefetch(pn_format_k f, const uint8_t *at)
-{
-#pragma GCC unroll 16
-    for (size_t i = 0; i < ahead_bytes(f); i += 64)
-        _mm_prefetch((const char *)at + i, _MM_HINT_T1);
-}
-
 PN_INLINE void few(pn_format_k f, const void *w, size_t row_bytes, size_t n_row,
                    const void *const *x, float *const *y, size_t n_col, size_t n, pn_prep_k *prep)
 {
     columns_k t = { .x = x, .prep = prep, .n_col = n_col, .n_step = n / PN_QK };
-    for (size_t j = 0; j < n_col; j++)
-        for (size_t ib = 0; ib < t.n_step; ib++)
-            prepare(f, (const pn_q8k *)x[j] + ib, prep + j * t.n_step + ib);
+    begin(f, w, (n_row < 16 ? n_row : 16) * row_bytes, x, n_col, t.n_step, prep);
     for (size_t r0 = 0; r0 < n_row; r0 += 16) {
         const size_t nr = n_row - r0 < 16 ? n_row - r0 : 16;
         const __mmask16 mask = (__mmask16)((1u << nr) - 1);
@@ -250,15 +261,17 @@ PN_INLINE void few(pn_format_k f, const void *w, size_t row_bytes, size_t n_row,
         for (size_t i = 0; i < 16; i++)
             row[i] = (const uint8_t *)w + (r0 + (i < nr ? i : nr - 1)) * row_bytes;
         const uint8_t *ahead = (const uint8_t *)w + (r0 + 16) * row_bytes;
-        for (size_t j = 0; j < n_col; j++)
+        for (size_t j = 0; j < n_col; j++) {
             t.acc[j] = _mm512_setzero_ps();
+            _mm_prefetch((const char *)(y[j] + r0), _MM_HINT_T0); /* to be stored to */
+        }
         for (size_t ib = 0; ib < t.n_step; ib++) {
             pn_head_k h;
             pn_carry_k carry;
             f.head(row, ib * f.block_bytes, &h);
 #pragma GCC unroll 4
             for (int c = 0; c < 4; c++) {
-                prefetch(f, ahead);
+                prefetch(ahead, ahead_bytes(f));
                 ahead += ahead_bytes(f);
                 quarter(f, row, ib * f.block_bytes, c, &h, &carry, ib, &t);
             }
