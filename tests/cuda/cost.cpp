@@ -58,7 +58,7 @@ struct pass {
     double us = 0, dram = 0;
     double bytes = 0; /* that had to move, of one token */
     int n_tok = 0;    /* of each part of it */
-    int n_launch = 0;
+    int n_launch = 0, n_early = 0;
     std::map<std::string, kernel_sum> kernels;
 };
 const cost_card *card;
@@ -182,6 +182,7 @@ static void on_launch(const fakecuda_launch *l)
     counted->us += t.us;
     counted->dram += t.dram_bytes;
     counted->n_launch++;
+    counted->n_early += l->is_early;
 }
 
 /* --- passes ----------------------------------------------------------------------------------- */
@@ -299,7 +300,7 @@ static double whole_us(const pass &p, bool is_decode)
 {
     const bool has_graph = is_decode && card->n_device == 1;
     const double gap = has_graph ? card->gap.graph : card->gap.stream;
-    const double device = p.us + p.n_launch * gap;
+    const double device = p.us + p.n_launch * gap - p.n_early * card->gap.early;
     const double host = has_graph ? 0 : p.n_launch * card->gap.cpu;
     const double logits = 248320 * 4 / card->rate.pcie * 1e-3;
     return std::max(device, host) + logits + 30 + (card->n_device - 1) * 30;

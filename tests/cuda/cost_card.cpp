@@ -17,6 +17,8 @@
  * [R] github.com/te42kyfo/gpu-benches: L2 of A100 and H100, "about 5.x TB/s".
  * [H] Spector et al. 2025, "Look Ma, No Bubbles": on an H100 a kernel costs 2.1 us by stream and
  *     1.3 in a graph beside its work.
+ * [E] github.com/pegainfer-project/pegainfer/issues/569: two empty kernels by themselves in a
+ *     graph: programmatic dependent launch takes 0.96 us off the gap.
  * [F] Luo et al., arXiv:2402.13499, from memory: shared memory 29 to 30 clocks; mma.sync reaches
  *     some 60 % of an H100's tensor cores.
  *
@@ -63,13 +65,13 @@ static const cost_arch hopper = { 90, hopper_pipes, 64, 32, 65536, 228 << 10 };
  * Volta, assumed. Shared memory: [P], [F]. Others assumed. */
 const cost_card cost_cards[] = {
     { "two K80 dies", &kepler, 2, 13, 0.875, { 240, 180, 340, 10 }, 1.5e6, 11400,
-      { 2.5, 3.0, 5.0 }, { 9, 20, 24, 26, 112, 188, 500, 0, 12, 40 } },
+      { 2.5, 3.0, 5.0, 0 }, { 9, 20, 24, 26, 112, 188, 500, 0, 12, 40 } },
     { "RTX 3090", &ampere, 1, 82, 1.695, { 936, 855, 2000, 25 }, 6e6, 24200,
-      { 1.3, 2.1, 3.0 }, { 4, 20, 24, 29, 40, 215, 560, 33, 10, 25 } },
+      { 1.3, 2.1, 3.0, 0 }, { 4, 20, 24, 29, 40, 215, 560, 33, 10, 25 } },
     { "RTX 4090", &ada, 1, 128, 2.52, { 1008, 921, 4500, 25 }, 72e6, 24200,
-      { 1.3, 2.1, 3.0 }, { 4, 20, 24, 30, 40, 296, 636, 33, 10, 25 } },
+      { 1.3, 2.1, 3.0, 0 }, { 4, 20, 24, 30, 40, 296, 636, 33, 10, 25 } },
     { "H200", &hopper, 1, 132, 1.83, { 4800, 4300, 5500, 50 }, 50e6, 140000,
-      { 1.3, 2.1, 3.0 }, { 4, 20, 24, 29, 40, 291, 700, 33, 10, 25 } },
+      { 1.3, 2.1, 3.0, 0.96 }, { 4, 20, 24, 29, 40, 291, 700, 33, 10, 25 } },
 };
 // clang-format on
 const size_t cost_n_card = sizeof cost_cards / sizeof *cost_cards;

@@ -24,9 +24,9 @@ struct cost_arch {
 struct cost_rates {
     double dram_sheet, dram, l2, pcie; /* by the data sheet; reachable */
 };
-/* us: between kernels, and of the host. */
+/* us: between kernels, and of the host; early: what a launch that begins early saves of the gap. */
 struct cost_gaps {
-    double graph, stream, cpu;
+    double graph, stream, cpu, early;
 };
 
 struct cost_card {
