@@ -166,6 +166,11 @@ pn_status pn_qwen35moe_forward_cpu(pn_exec *ex, const pn_batch *batch, pn_err *e
  * il is the layer, first_il its index among its kind where that matters. */
 void pn_qwen35moe_attn_forward(pn_qwen35moe_pass *p, int i_attn);
 void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm);
+/* What they add to the profile of a pass whose sequences have not advanced yet: bytes of a layer's
+ * keys and values of the positions seen, of its recurrent states both ways; multiply-adds. */
+void pn_qwen35moe_attn_count(const pn_qwen35moe_pass *p, const pn_qwen35moe_attn *a, double *bytes,
+                             double *macs);
+void pn_qwen35moe_ssm_count(const pn_qwen35moe_pass *p, double *bytes, double *macs);
 /* The experts of layer il over n_tok rows of x (which may be fewer than the pass's). */
 void pn_qwen35moe_moe_forward(pn_qwen35moe_pass *p, int il, float *x, size_t n_tok);
 /* Its routed experts alone, for inputs that were normed and routed elsewhere (ws->top_id, top_w):

@@ -223,9 +223,8 @@ size_t pn_qwen35moe_attn_scratch(const pn_qwen35moe *m, const pn_exec *ex)
            pn_attn_scratch_bytes((size_t)m->cfg.head_dim);
 }
 
-/* Keys and values of the positions seen, and the products with them. */
-static void count(const pn_qwen35moe_pass *p, const pn_qwen35moe_attn *a, double *bytes,
-                  double *macs)
+void pn_qwen35moe_attn_count(const pn_qwen35moe_pass *p, const pn_qwen35moe_attn *a, double *bytes,
+                             double *macs)
 {
     const double d = p->m->cfg.head_dim;
     for (int ip = 0; ip < p->n_part; ip++) {
@@ -276,7 +275,7 @@ void pn_qwen35moe_attn_forward(pn_qwen35moe_pass *p, int i_attn)
         pn_pool_run(p->ex->pool, n_pair * c.n_block, 1, attn_region, &c);
     }
     bytes = macs = 0;
-    count(p, a, &bytes, &macs);
+    pn_qwen35moe_attn_count(p, a, &bytes, &macs);
     pn_stage_end(p->ex, PN_STAGE_ATTN, bytes, macs);
 
     pn_stage_begin(p->ex);

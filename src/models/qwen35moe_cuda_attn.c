@@ -218,6 +218,7 @@ void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il, const float *next)
 
     pn_gpu_stage_begin(p);
     attend(&t);
+    pn_qwen35moe_attn_count(&p->c, t.a, &p->bytes, &p->macs);
     pn_gpu_stage_end(p, PN_STAGE_ATTN);
 
     pn_gpu_stage_begin(p);

@@ -45,7 +45,7 @@ static pn_qwen35moe_gpu_graph *find(pn_qwen35moe_gpu *q, const pn_qwen35moe_gpu_
     return oldest;
 }
 
-/* What a recorded pass adds to the profile. */
+/* What a recorded pass adds to the profile; attention's work grows with the positions. */
 static void take_stages(const pn_exec *ex, pn_stage_profile *stages)
 {
     memcpy(stages, ex->stages[1], sizeof ex->stages[1]);
@@ -60,12 +60,16 @@ static void subtract(pn_stage_profile *after, const pn_stage_profile *before)
     }
 }
 
-static void add_stages(pn_exec *ex, const pn_stage_profile *more)
+static void add_stages(const pn_qwen35moe_gpu_pass *p, const pn_stage_profile *more)
 {
+    pn_exec *const ex = p->c.ex;
     for (int i = 0; ex->profile && i < PN_STAGE_COUNT; i++) {
-        ex->stages[1][i].bytes += more[i].bytes;
-        ex->stages[1][i].macs += more[i].macs;
-        ex->stages[1][i].launches += more[i].launches;
+        pn_stage_profile *const s = &ex->stages[1][i];
+        s->bytes += i == PN_STAGE_ATTN ? 0 : more[i].bytes;
+        s->macs += i == PN_STAGE_ATTN ? 0 : more[i].macs;
+        s->launches += more[i].launches;
+        for (int k = 0; i == PN_STAGE_ATTN && k < p->c.m->n_attn; k++)
+            pn_qwen35moe_attn_count(&p->c, &p->c.m->attn[k], &s->bytes, &s->macs);
     }
 }
 
@@ -106,7 +110,7 @@ void pn_gpu_run_recorded(pn_qwen35moe_gpu_pass *p, void (*compute)(pn_qwen35moe_
     }
     p->st = fc_graph_launch(g->graph, pn_gpu_stream(p), p->err);
     p->is_normed = false;
-    add_stages(p->c.ex, g->stages);
+    add_stages(p, g->stages);
     q->n_replayed++;
 }
 

@@ -188,6 +188,7 @@ void pn_gpu_ssm(pn_qwen35moe_gpu_pass *p, int il, const float *next)
         scan(&s);
         out(&s);
     }
+    pn_qwen35moe_ssm_count(&p->c, &p->bytes, &p->macs);
     pn_gpu_stage_end(p, PN_STAGE_SSM_DELTA);
 
     pn_gpu_stage_begin(p);

@@ -129,6 +129,14 @@ static void ssm_region(void *ctx, size_t i0, size_t i1, int ith)
     }
 }
 
+void pn_qwen35moe_ssm_count(const pn_qwen35moe_pass *p, double *bytes, double *macs)
+{
+    const pn_seq_layout *const l = p->parts[0].seq->layout;
+    *bytes += p->n_part * 2.0 * (double)(l->state_floats + l->conv_floats) * sizeof(float);
+    *macs +=
+        (double)p->n_tok * 4.0 * (double)l->state_floats; /* decay, prediction, update, output */
+}
+
 void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm)
 {
     const pn_qwen35moe_cfg *const cfg = &p->m->cfg;
@@ -149,9 +157,8 @@ void pn_qwen35moe_ssm_forward(pn_qwen35moe_pass *p, int i_ssm)
     pn_stage_begin(p->ex);
     ssm_ctx c = { p, s, i_ssm };
     pn_pool_run(p->ex->pool, (size_t)p->n_part * (size_t)cfg->n_group, 1, ssm_region, &c);
-    const pn_seq_layout *const l = p->parts[0].seq->layout;
-    bytes = (double)p->n_part * 2.0 * (double)(l->state_floats + l->conv_floats) * sizeof(float);
-    macs = (double)p->n_tok * 4.0 * (double)l->state_floats; /* decay, prediction, update, output */
+    bytes = macs = 0;
+    pn_qwen35moe_ssm_count(p, &bytes, &macs);
     pn_stage_end(p->ex, PN_STAGE_SSM_DELTA, bytes, macs);
 
     pn_stage_begin(p->ex);

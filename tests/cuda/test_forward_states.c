@@ -473,6 +473,46 @@ static void test_profile(void **state)
     gpu_rig_close(&r);
 }
 
+/* Two passes, and what the rows of a stage then have together. */
+static pn_stage_profile counted(pn_exec *ex, const char *stage)
+{
+    const size_t len = strlen(stage);
+    pn_state *const state = pn_test_state(gpu_small.model, &(pn_run){ 0 }, N);
+    pn_stage_profile s, all = { 0 };
+    pn_exec_profile_reset(ex);
+    for (int i = 0; i < 2; i++) {
+        const pn_part part = { pn_state_seq(state), gpu_small.ids + 9 * i, i ? 1 : 9, NULL, 0 };
+        const pn_batch batch = { .parts = &part, .n_part = 1 };
+        assert_int_equal(pn_get_forward_fn(gpu_small.model)(ex, &batch, NULL), PN_OK);
+    }
+    for (int i = 0; pn_exec_profile(ex, i, &s); i++)
+        if (strlen(s.name) >= len && strcmp(s.name + strlen(s.name) - len, stage) == 0) {
+            all.bytes += s.bytes;
+            all.macs += s.macs;
+        }
+    pn_state_free(state);
+    return all;
+}
+
+/* States, keys and values count there as on the CPU. */
+static void test_profile_counts(void **state)
+{
+    (void)state;
+    static const char *const stages[] = { "conv and delta rule", "attention" };
+    gpu_rig r;
+    pn_exec *cpu = NULL;
+    const pn_exec_opts opts = { .n_threads = 1, .n_batch = 200, .profile = true };
+    gpu_rig_open(&r, &gpu_small, &(gpu_case){ .n_device = 2, .split = 1, .profile = true });
+    assert_int_equal(pn_exec_new(gpu_small.model, &opts, &cpu, NULL), PN_OK);
+    for (size_t i = 0; i < 2; i++) {
+        const pn_stage_profile want = counted(cpu, stages[i]), got = counted(r.ex, stages[i]);
+        assert_true(want.bytes > 0 && want.macs > 0);
+        assert_true(got.bytes == want.bytes && got.macs == want.macs);
+    }
+    pn_exec_free(cpu);
+    gpu_rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_eviction),        cmocka_unit_test(test_recorded),
         cmocka_unit_test(test_recorded_types),  cmocka_unit_test(test_one_token),
         cmocka_unit_test(test_request_comes),   cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_profile_counts),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, gpu_models_teardown);
