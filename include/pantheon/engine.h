@@ -242,7 +242,8 @@ typedef struct pn_request_opts {
 PN_API pn_status pn_engine_submit(pn_engine *engine, const pn_request_opts *opts,
                                   pn_request **request, pn_err *err);
 
-/* Runs one pass; false when no request waits for one. What goes wrong with a request ends that
+/* Runs one pass; false when no request waits for one. While all of them wait for states from disk
+ * it waits, too, a few hundredths of a second at most. What goes wrong with a request ends that
  * request alone. */
 PN_API bool pn_engine_step(pn_engine *engine);
 

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/signals.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -143,10 +143,7 @@ static void note(pn_store *s, pn_status st, const pn_err *err)
 
 static void *writer_main(void *arg)
 {
-    pn_store *const s = arg;
-    /* The program's handlers run elsewhere, and a file that becomes too large is an error here. */
-    const sigset_t others = pn_signals_of_others();
-    pthread_sigmask(SIG_SETMASK, &others, NULL);
+    pn_store *const s = arg; /* SIGXFSZ is blocked: a file too large is an error */
     /* What decoding leaves of the processors. Not SCHED_IDLE: beside a busy program that could keep
      * the lock from an engine for long. */
     setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
@@ -342,7 +339,7 @@ static pn_status fill(pn_store *s, const char *dir, pn_err *err)
         return st;
     }
     pn_index_shrink(&s->index, s->max_bytes); /* nothing is held yet */
-    if (pthread_create(&s->writer, NULL, writer_main, s) != 0)
+    if (!pn_thread_start(&s->writer, writer_main, s))
         return pn_fail(err, PN_ERR_NOMEM, "cache folder %s: no thread to write it", dir);
     return PN_OK;
 }

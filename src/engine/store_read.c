@@ -2,9 +2,8 @@
  * while the engine goes on with other sequences. */
 #include "engine/store_internal.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
-#include "base/signals.h"
+#include "base/thread.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -63,16 +62,12 @@ static pn_status read_chain(pn_store_read *read, pn_err *err)
 static void *reader_main(void *arg)
 {
     pn_store_read *const read = arg;
-    const sigset_t others = pn_signals_of_others(); /* the program's handlers run elsewhere */
-    sigset_t before;
-    pthread_sigmask(SIG_SETMASK, &others, &before);
     const pn_status st = read_chain(read, &read->why);
     pthread_mutex_lock(&read->store->lock);
     read->st = st;
     read->is_done = true;
     pthread_cond_signal(&read->is_set);
     pthread_mutex_unlock(&read->store->lock);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return NULL;
 }
 
@@ -120,15 +115,6 @@ static void give_back(pn_store_read *read)
     pn_free(read);
 }
 
-static void start(pn_store_read *read)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&read->is_set, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 pn_status pn_store_read_begin(pn_store *s, const int32_t *ids, size_t n_tok, pn_seq *seq,
                               pn_store_read **out, pn_err *err)
 {
@@ -144,7 +130,7 @@ pn_status pn_store_read_begin(pn_store *s, const int32_t *ids, size_t n_tok, pn_
         pn_seq_reset(seq);
         return PN_OK;
     }
-    start(read);
+    pn_cond_init_timed(&read->is_set);
     read->st = make_room(read, &read->why);
     if (read->st != PN_OK) {
         const pn_status st = pn_fail(err, read->st, "%s", read->why.msg);
@@ -153,8 +139,8 @@ pn_status pn_store_read_begin(pn_store *s, const int32_t *ids, size_t n_tok, pn_
         return st;
     }
     seq->is_broken = true; /* until it has all */
-    read->has_thread = pthread_create(&read->thread, NULL, reader_main, read) == 0;
-    if (!read->has_thread)
+    read->has_thread = pn_thread_start(&read->thread, reader_main, read);
+    if (!read->has_thread) /* then it is waited for */
         reader_main(read);
     *out = read;
     return PN_OK;
@@ -163,9 +149,7 @@ pn_status pn_store_read_begin(pn_store *s, const int32_t *ids, size_t n_tok, pn_
 bool pn_store_read_wait(pn_store_read *read, double seconds)
 {
     pn_store *const s = read->store;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const struct timespec until = pn_timespec_of(pn_ns_of(now) + (int64_t)(seconds * PN_NS_PER_S));
+    const struct timespec until = pn_time_in(seconds);
     int why = 0;
     pthread_mutex_lock(&s->lock);
     while (!read->is_done && why == 0)

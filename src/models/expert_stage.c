@@ -1,7 +1,7 @@
 #include "models/expert_stage.h"
 
 #include "base/mem.h"
-#include "base/signals.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -35,11 +35,7 @@ static int find(const pn_expert_stages *s, pn_expert_stage state)
 /* With the lock: waits until the bytes that were written are paid for, or the end. */
 static void rest(pn_expert_stages *s, size_t bytes)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const int64_t ns = until.tv_nsec + (int64_t)((double)bytes / s->opts.bytes_s * 1e9);
-    until.tv_sec += ns / 1000000000;
-    until.tv_nsec = ns % 1000000000;
+    const struct timespec until = pn_time_in((double)bytes / s->opts.bytes_s);
     while (!s->is_ended && pthread_cond_timedwait(&s->is_asked, &s->lock, &until) == 0)
         ;
 }
@@ -47,8 +43,6 @@ static void rest(pn_expert_stages *s, size_t bytes)
 static void *run(void *ctx)
 {
     pn_expert_stages *const s = ctx;
-    const sigset_t others = pn_signals_of_others(); /* the program's handlers run elsewhere */
-    pthread_sigmask(SIG_SETMASK, &others, NULL);
     setpriority(PRIO_PROCESS, (id_t)gettid(), 19); /* on Linux of this thread alone */
     pthread_mutex_lock(&s->lock);
     while (!s->is_ended) {
@@ -74,17 +68,13 @@ static void *run(void *ctx)
 pn_status pn_expert_stages_new(const pn_expert_stages_opts *opts, pn_expert_stages **stages,
                                pn_err *err)
 {
-    pthread_condattr_t attr;
     pn_expert_stages *const s = pn_calloc(1, sizeof *s);
     if (!s)
         return pn_fail(err, PN_ERR_NOMEM, "no memory for stages of experts");
     s->opts = *opts;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->is_asked, &attr);
-    pthread_condattr_destroy(&attr);
-    if (pthread_create(&s->thread, NULL, run, s) != 0) {
+    pn_cond_init_timed(&s->is_asked);
+    if (!pn_thread_start(&s->thread, run, s)) {
         pthread_cond_destroy(&s->is_asked);
         pthread_mutex_destroy(&s->lock);
         pn_free(s);

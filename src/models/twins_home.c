@@ -4,7 +4,7 @@
 #include "models/twins_internal.h"
 
 #include "base/mem.h"
-#include "base/signals.h"
+#include "base/thread.h"
 
 #include <string.h>
 
@@ -221,8 +221,6 @@ static void bring_cold(pn_twins *t)
 static void *run(void *ctx)
 {
     pn_twins *const t = ctx;
-    const sigset_t others = pn_signals_of_others(); /* the program's handlers run elsewhere */
-    pthread_sigmask(SIG_SETMASK, &others, NULL);
     pthread_mutex_lock(&t->mutex);
     while (!t->is_ending) {
         if (!t->wants_room) {
@@ -273,7 +271,7 @@ pn_status pn_twins_home_init(pn_twins *t, uint8_t *stages, pn_err *err)
         t->flights[i].stage = stages + (size_t)i * t->part_bytes;
     if (t->takes_turns)
         return PN_OK;
-    if (pthread_create(&t->maker, NULL, run, t) != 0)
+    if (!pn_thread_start(&t->maker, run, t))
         return pn_fail(err, PN_ERR_NOMEM, "no thread that makes room on GPUs");
     t->has_maker = true;
     return PN_OK;

@@ -3,7 +3,7 @@
  * them itself. Neither asks for the lock meanwhile, which the pass has. */
 #include "models/twins_internal.h"
 
-#include "base/signals.h"
+#include "base/thread.h"
 
 #include <string.h>
 
@@ -178,8 +178,6 @@ void pn_twins_call_back(pn_twins *t, pn_twin *w)
 static void *run(void *ctx)
 {
     pn_twins *const t = ctx;
-    const sigset_t others = pn_signals_of_others(); /* the program's handlers run elsewhere */
-    pthread_sigmask(SIG_SETMASK, &others, NULL);
     pthread_mutex_lock(&t->mutex);
     while (!t->is_ending) {
         pn_twin *const w = t->asked;
@@ -210,7 +208,7 @@ pn_status pn_twins_send_init(pn_twins *t, uint8_t *stages, pn_err *err)
         for (int i = 0; i < PN_TWIN_STAGES; i++)
             PN_TRY(fc_event_new(&t->stages[i].is_sent[g], u->device, false, err));
     }
-    if (pthread_create(&t->sender, NULL, run, t) != 0)
+    if (!pn_thread_start(&t->sender, run, t))
         return pn_fail(err, PN_ERR_NOMEM, "no thread that sends states to GPUs");
     t->has_sender = true;
     return PN_OK;

@@ -1,7 +1,7 @@
 #include "server/worker.h"
 
 #include "base/mem.h"
-#include "base/signals.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 
@@ -63,12 +63,7 @@ pn_status pn_worker_new(const char *name, bool (*idle)(void *ctx), void *ctx, pn
     w->end = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->is_posted, NULL);
-    const sigset_t others = pn_signals_of_others();
-    sigset_t before;
-    pthread_sigmask(SIG_BLOCK, &others, &before);
-    const int refused = pthread_create(&w->thread, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (refused) {
+    if (!pn_thread_start(&w->thread, run, w)) {
         pthread_cond_destroy(&w->is_posted);
         pthread_mutex_destroy(&w->lock);
         pn_free(w);
