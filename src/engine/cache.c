@@ -10,8 +10,9 @@ struct pn_cache {
     const pn_model *model;
     pn_cache_opts opts;
     pn_budget budget;
-    pn_store *store;              /* NULL: none */
-    const pn_store_read *reading; /* the border being read from there; NULL: none */
+    pn_store *store;        /* NULL: none */
+    pn_store_read *reading; /* the border being read from there; NULL: none */
+    bool is_left;           /* by the request that it was for */
     pn_cache_node root;
     uint64_t clock; /* counts uses */
     pn_cache_stats stats;
@@ -64,11 +65,31 @@ static void drop_lost(pn_cache *c)
     c->n_lost = has_pinned ? c->n_lost : n_lost;
 }
 
+static pn_status end_read(pn_cache *c)
+{
+    const pn_status st = pn_store_read_end(c->reading, NULL);
+    c->reading = NULL;
+    c->is_left = false;
+    return st;
+}
+
+/* Gives back the memory of a border that nobody waits for any more, once the disk has let go of it,
+ * for which it waits so many seconds at most. False: there was none, or it has not. */
+static bool end_left(pn_cache *c, double wait_s)
+{
+    if (!c->is_left || !pn_store_read_wait(c->reading, wait_s))
+        return false;
+    end_read(c);
+    return true;
+}
+
 static bool evict(void *ctx)
 {
     pn_cache *const c = ctx;
     const pn_lru_victims v = pn_lru_find(&c->root);
     pn_cache_node *node = v.probation;
+    if (!node && end_left(c, 0))
+        return true;
     if (!node && c->store && pn_store_drop_queue(c->store)) /* may hold states on probation */
         return true;
     node = node ? node : v.protected;
@@ -76,6 +97,10 @@ static bool evict(void *ctx)
         return true;
     if (!node && c->store && pn_store_flush(c->store)) /* the disk is waited for last */
         return true;
+    if (!node && c->is_left) {
+        end_read(c);
+        return true;
+    }
     node = node ? node : v.shared;
     if (!node)
         return false;
@@ -143,6 +168,8 @@ void pn_cache_free(pn_cache *c)
 {
     if (!c)
         return;
+    if (c->is_left)
+        end_read(c);
     PN_ASSERT(!c->reading);
     pn_store_close(c->store);
     while (c->root.child)
@@ -314,18 +341,19 @@ static void begin_reading(pn_cache *c, pn_seq *seq, const int32_t *ids, int n, p
 
 static pn_status end_reading(pn_cache *c, pn_cache_pin *pin)
 {
-    const pn_status st = pn_store_read_end(pin->read, NULL);
     pin->read = NULL;
-    c->reading = NULL;
-    return st;
+    return end_read(c);
 }
 
+/* Not waited for: the disk may hang. */
 void pn_cache_leave(pn_cache *c, pn_cache_pin *pin)
 {
     if (!pin->read)
         return;
     pn_store_read_leave(pin->read);
-    end_reading(c, pin);
+    pin->read = NULL;
+    c->is_left = true;
+    end_left(c, 0);
 }
 
 /* Tokens of the border that is pinned. */
@@ -347,6 +375,7 @@ static bool restore_from_disk(pn_cache *c, pn_seq *seq, const int32_t *ids, int 
             take_node(c, ids, n, pin, &n_common);
             if (!c->store || pn_store_find(c->store, ids, (size_t)n) <= (size_t)pinned_pos(pin))
                 return false;
+            end_left(c, wait_s);
             *is_reading = c->reading != NULL; /* another's */
             if (!*is_reading)
                 begin_reading(c, seq, ids, n, pin);
@@ -438,6 +467,7 @@ void pn_cache_get_stats(const pn_cache *c, pn_cache_stats *stats)
     *stats = c->stats;
     stats->ram_bytes = atomic_load(&c->budget.used);
     stats->ram_limit = c->budget.limit;
+    stats->is_reading_on = c->is_left;
     if (c->store)
         pn_store_get_stats(c->store, &stats->disk);
 }

@@ -78,7 +78,8 @@ int pn_cache_find(pn_cache *cache, const int32_t *ids, int n_id, int n_ctx);
  * read back is a miss, not an error. */
 pn_status pn_cache_restore(pn_cache *cache, pn_seq *seq, const int32_t *ids, int n, double wait_s,
                            pn_cache_pin *pin, pn_cache_hit *hit, pn_err *err);
-/* Ends the reading, if one is under way: nobody wants it any more. The sequence is then reset. */
+/* Gives the reading up, if one is under way, and does not wait for the disk; the sequence is empty.
+ */
 void pn_cache_leave(pn_cache *cache, pn_cache_pin *pin);
 
 typedef enum pn_cache_kind {
@@ -117,9 +118,10 @@ size_t pn_cache_plan(int pos0, int n, const int *turns, size_t n_turn,
                      pn_cache_border borders[PN_CACHE_MAX_PLAN]);
 
 typedef struct pn_cache_stats {
-    size_t ram_bytes, ram_limit;             /* live and kept */
-    size_t n_borders;                        /* in memory */
-    uint64_t n_restored, n_missed;           /* restores that found a border, that found none */
+    size_t ram_bytes, ram_limit;   /* live and kept */
+    bool is_reading_on;            /* from disk, for a request that left: its memory counts still */
+    size_t n_borders;              /* in memory */
+    uint64_t n_restored, n_missed; /* restores that found a border, that found none */
     uint64_t n_by_miss[PN_CACHE_MISS_COUNT]; /* of all restores */
     uint64_t n_from_disk;                    /* of n_restored */
     uint64_t n_asked_tokens, n_hit_tokens;   /* of prompts; of these, not computed again */

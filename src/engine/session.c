@@ -182,8 +182,10 @@ void pn_session_leave(pn_session *s)
     pn_session_mend(s);
     keep(s, PN_CACHE_TURN, NULL);
     s->is_passing = false;
-    if (s->cache)
+    if (s->cache) {
+        pn_cache_leave(s->cache, &s->pin);
         pn_cache_release(&s->pin);
+    }
 }
 
 /* --- files ------------------------------------------------------------------------------------ */

@@ -73,19 +73,19 @@ typedef struct pn_store_read pn_store_read;
 /* Begins to read the longest border on disk that is a prefix of ids [n_tok]; *read is NULL, and the
  * sequence reset, when there is none. It comes empty or, to share pages that are in memory already,
  * with its first pages set and pos at their end, a multiple of PN_KV_CHUNK: those are kept, not
- * read, when the border is longer; its recurrent state does not matter. Nobody else touches the
- * sequence until pn_store_read_end.
+ * read, when the border is longer; its recurrent state does not matter. It is empty until
+ * pn_store_read_end, and stays where it is.
  * Errors: those of pn_seq_reserve and pn_seq_to_host; the sequence is then reset. */
 pn_status pn_store_read_begin(pn_store *store, const int32_t *ids, size_t n_tok, pn_seq *seq,
                               pn_store_read **read, pn_err *err);
 /* Waits for it, at most so many seconds: whether it is done, well or not. */
 bool pn_store_read_wait(pn_store_read *read, double seconds);
-/* Nobody wants it any more: it ends, as PN_ERR_CANCELLED, at the next page. */
+/* Nobody wants it any more: it ends at the next page, and the sequence is of no concern to it. */
 void pn_store_read_leave(pn_store_read *read);
 /* Waits until it is done and frees it: pn_seq_pos tells which border the sequence stands at.
  * Errors: PN_ERR_FORMAT: a file turned out damaged; it was removed with all that continue it, and
  *         to begin again finds the next best. PN_ERR_LIMIT: the process can open no more files.
- *         The sequence is reset. */
+ *         The sequence is empty. */
 pn_status pn_store_read_end(pn_store_read *read, pn_err *err);
 
 /* Calls fn with the ids of every border of this model and KV type that no other continues: the ends

@@ -12,8 +12,9 @@
 struct pn_store_read {
     pn_store *store;
     pn_record *border; /* pinned */
-    pn_seq *seq;       /* whose blocks are reserved */
-    size_t first_page; /* that is read: the sequence has those before */
+    pn_seq *seq;       /* the caller's; NULL: nobody wants it any more */
+    pn_seq own;        /* what the caller's had, with blocks for the border */
+    size_t first_page; /* that is read: own has those before */
     pthread_t thread;
     bool has_thread;
     atomic_bool is_left;   /* nobody wants it any more */
@@ -36,9 +37,9 @@ static pn_status read_file(const pn_store_read *read, const pn_record *r, size_t
     for (size_t i = from; i < to && st == PN_OK; i++)
         st = atomic_load(&read->is_left)
                  ? pn_fail(err, PN_ERR_CANCELLED, "%s: is not wanted any more", r->name)
-                 : pn_seq_page_read(fd, r->name, &r->head, i, read->seq->pages[i]->data, err);
+                 : pn_seq_page_read(fd, r->name, &r->head, i, read->own.pages[i]->data, err);
     if (st == PN_OK && wants_rec)
-        st = pn_seq_rec_read(fd, r->name, &r->head, read->seq->rec->data, err);
+        st = pn_seq_rec_read(fd, r->name, &r->head, read->own.rec->data, err);
     close(fd);
     return st;
 }
@@ -73,10 +74,19 @@ static void *reader_main(void *arg)
 
 /* --- the engine's side ------------------------------------------------------------------------ */
 
+/* own and the caller's sequence change places: what the thread fills is nobody else's. */
+static void swap(pn_store_read *read)
+{
+    const pn_seq had = *read->seq;
+    *read->seq = read->own;
+    read->own = had;
+}
+
 /* Blocks of the sequence's own for the border, from read->first_page on. */
 static pn_status make_room(pn_store_read *read, pn_err *err)
 {
     pn_seq *const seq = read->seq;
+    PN_TRY(pn_seq_init(&read->own, seq->layout, seq->kv_type, seq->n_ctx, seq->budget, err));
     const size_t n_tok = read->border->head.n_tok;
     const bool keeps_pages = (size_t)seq->pos < n_tok && seq->pos % PN_KV_CHUNK == 0;
     if (!keeps_pages)
@@ -112,6 +122,8 @@ static void give_back(pn_store_read *read)
     pn_index_unpin(&s->index, read->border);
     pthread_mutex_unlock(&s->lock);
     pthread_cond_destroy(&read->is_set);
+    if (read->own.layout)
+        pn_seq_clear(&read->own);
     pn_free(read);
 }
 
@@ -138,7 +150,7 @@ pn_status pn_store_read_begin(pn_store *s, const int32_t *ids, size_t n_tok, pn_
         pn_seq_reset(seq);
         return st;
     }
-    seq->is_broken = true; /* until it has all */
+    swap(read);
     read->has_thread = pn_thread_start(&read->thread, reader_main, read);
     if (!read->has_thread) /* then it is waited for */
         reader_main(read);
@@ -161,21 +173,21 @@ bool pn_store_read_wait(pn_store_read *read, double seconds)
 
 void pn_store_read_leave(pn_store_read *read)
 {
+    read->seq = NULL;
     atomic_store(&read->is_left, true);
 }
 
 pn_status pn_store_read_end(pn_store_read *read, pn_err *err)
 {
-    pn_seq *const seq = read->seq;
     if (read->has_thread)
         pthread_join(read->thread, NULL);
     const pn_status st = read->bad ? PN_ERR_FORMAT : read->st;
-    if (st == PN_OK) {
-        seq->pos = (int)read->border->head.n_tok;
-        seq->is_broken = false;
-    } else {
+    if (st != PN_OK)
         pn_fail(err, st, "%s", read->why.msg);
-        pn_seq_reset(seq);
+    else if (read->seq) {
+        swap(read);
+        read->seq->pos = (int)read->border->head.n_tok;
+        read->seq->is_broken = false;
     }
     give_back(read);
     return st;

@@ -143,6 +143,9 @@ static void check_books(rig *r)
     assert_true(stats.ram_bytes <= stats.ram_limit);
     assert_true(stats.disk.bytes <= stats.disk.max_bytes);
     check_protected(r, stats.ram_limit);
+    for (int i = 0; i < N_CLIENT; i++) /* blocks that are read into are in no sequence yet */
+        if (stats.is_reading_on || r->clients[i].pin.read)
+            return;
     if (pn_cache_store(r->cache)) { /* holds what it has not written yet */
         if (below(r, 10))
             return;
