@@ -79,7 +79,7 @@ PN_FN void pn_load_at(pn_raw<W> &raw, const pn_matrix &m, const pn_walk &w, cons
 
 PN_FN void pn_step(pn_walk &w)
 {
-    if (++w.pass == w.n_pass) {
+    if (++w.pass >= w.n_pass) {
         w.pass = 0;
         w.row += w.rows;
     }
