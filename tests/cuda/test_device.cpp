@@ -361,6 +361,121 @@ TEST_ONCE(recording_replays, "a recorded stream does the same as its calls, each
     check_all_freed();
 }
 
+/* Whether each launch that ran was one that may begin early; the kernels themselves do not run. */
+static std::vector<bool> seen_early;
+
+static void note_launch(const fakecuda_launch *l)
+{
+    seen_early.push_back(l->is_early);
+}
+
+/* What a stream is given before the launch in question. */
+enum before {
+    NOTHING,
+    A_LAUNCH,
+    A_COPY_IN,
+    A_COPY_OUT,
+    A_COPY,
+    A_FILL,
+    A_RECORD,
+    A_WAIT,
+    N_BEFORE
+};
+
+static pn_status give(fc_stream *s, before what, void *x, uint32_t *host, fc_event *e, pn_err *err)
+{
+    const pn_read_args args = { (uint32_t *)x, (uint32_t *)x, 4 };
+    const unsigned one[3] = { 1, 1, 1 };
+    switch (what) {
+    case A_LAUNCH:
+        return fc_launch(s, "pn_k_read", one, one, 0, &args, err);
+    case A_COPY_IN:
+        return fc_copy_in(s, x, host, 16, err);
+    case A_COPY_OUT:
+        return fc_copy_out(s, host, x, 16, err);
+    case A_COPY:
+        return fc_copy(s, (char *)x + 16, x, 16, err);
+    case A_FILL:
+        return fc_fill(s, x, 0, 16, err);
+    case A_RECORD:
+        return fc_event_record(e, s, err);
+    case A_WAIT:
+        return fc_stream_wait(s, e, err);
+    default:
+        return PN_OK;
+    }
+}
+
+/* A launch, `what`, and one that is asked to begin early; recorded from behind the first where
+ * is_recorded. Whether the driver was told that the last may. */
+static bool begins_early(int sm, int version, before what, bool is_recorded)
+{
+    fakecuda_setup s = setup();
+    s.sm = sm;
+    s.version = version;
+    static const size_t all_copies = SIZE_MAX;
+    s.launch = note_launch;
+    s.hollow_copy = &all_copies;
+    standin_begin(&s);
+    seen_early.clear();
+    pn_err err = {};
+    fc_driver *drv = nullptr;
+    fc_device *dev = nullptr;
+    fc_stream *stream = nullptr;
+    fc_event *event = nullptr;
+    fc_graph *graph = nullptr;
+    void *x = nullptr, *host = nullptr;
+    const auto all = [&]() -> pn_status {
+        const pn_read_args args = {};
+        const unsigned one[3] = { 1, 1, 1 };
+        fc_device_options opts = {};
+        opts.cubins = standin_cubins(sm, &opts.n_cubin);
+        PN_TRY(fc_driver_open(&drv, standin_library(), nullptr, &err));
+        PN_TRY(fc_device_open(&dev, drv, 0, &opts, &err));
+        PN_TRY(fc_stream_new(&stream, dev, &err));
+        PN_TRY(fc_event_new(&event, dev, false, &err));
+        PN_TRY(fc_alloc(dev, 32, "x", &x, &err));
+        PN_TRY(fc_pinned_alloc(dev, 16, "x", &host, &err));
+        PN_TRY(fc_fill(stream, x, 0, 32, &err));
+        PN_TRY(fc_event_record(event, stream, &err));
+        if (what != NOTHING || is_recorded) /* nothing: not even a launch, as in a fresh stream */
+            PN_TRY(give(stream, A_LAUNCH, x, nullptr, nullptr, &err));
+        if (is_recorded)
+            PN_TRY(fc_graph_begin(stream, &err));
+        PN_TRY(give(stream, what, x, (uint32_t *)host, event, &err));
+        PN_TRY(fc_launch_early(stream, "pn_k_read", one, one, 0, &args, &err));
+        if (is_recorded) {
+            PN_TRY(fc_graph_end(stream, &graph, &err));
+            PN_TRY(fc_graph_launch(graph, stream, &err));
+        }
+        return fc_stream_sync(stream, &err);
+    };
+    if (all() != PN_OK)
+        fail("%s", err.msg);
+    fc_graph_free(graph);
+    fc_event_free(event);
+    fc_stream_free(stream);
+    fc_pinned_free(dev, host);
+    fc_free(dev, x);
+    fc_device_close(dev);
+    fc_driver_close(drv);
+    check_all_freed();
+    return !seen_early.empty() && seen_early.back();
+}
+
+TEST_ONCE(early_behind_launches_alone, "only right behind a launch may one begin early")
+{
+    for (int what = NOTHING; what < N_BEFORE; what++) {
+        test_case("behind %d", what);
+        CHECK(begins_early(90, 12020, (before)what, false) == (what == A_LAUNCH));
+        CHECK(!begins_early(37, 12040, (before)what, false));
+        if (what == A_RECORD || what == A_WAIT)
+            continue; /* no part of a recording */
+        CHECK(begins_early(90, 12030, (before)what, true) == (what == A_LAUNCH));
+        CHECK(!begins_early(90, 12020, (before)what, true)); /* it would lose that */
+    }
+}
+
 /* --- failures --------------------------------------------------------------------------------- */
 
 TEST_ONCE(out_of_memory_everywhere, "whichever allocation fails, it is told and nothing is left")
