@@ -56,6 +56,50 @@ unsigned char *ptx_reach(ptx_warp *w, int lane, const ptx_instruction &i, ptx_sp
     return (unsigned char *)(uintptr_t)p;
 }
 
+/* --- registers -------------------------------------------------------------------------------- */
+
+/* Warps' registers, all garbage between blocks. A kernel has up to 66,000 of them, one for each
+ * value in its code, of which a block writes few; to fill them all for each block took two thirds
+ * of the interpreter's time. So it is noted what a block runs, and the registers named there are
+ * filled. */
+static std::vector<std::vector<uint64_t>> files; /* [warp][register, 32 lanes] */
+static const uint64_t GARBAGE = 0xdddddddddddddddd;
+
+static uint64_t *registers(size_t i_warp, size_t n_register)
+{
+    if (files.size() <= i_warp)
+        files.resize(i_warp + 1);
+    if (files[i_warp].size() < n_register * 32)
+        files[i_warp].resize(n_register * 32, GARBAGE);
+    return files[i_warp].data();
+}
+
+static void spoil(ptx_warp *w, const ptx_operand &a)
+{
+    if (a.reg >= 0)
+        std::fill_n(w->reg + (size_t)a.reg * 32, 32, GARBAGE);
+    for (const ptx_operand &part : a.parts)
+        spoil(w, part);
+}
+
+static void spoil_registers(ptx_warp *w, const ptx_kernel &k)
+{
+    for (const int pc : w->ran) {
+        for (const ptx_operand &a : k.code[(size_t)pc].args)
+            spoil(w, a);
+        w->has_run[(size_t)pc] = 0;
+    }
+    w->ran.clear();
+}
+
+static void note(ptx_warp *w, int pc)
+{
+    if (w->has_run[(size_t)pc])
+        return;
+    w->has_run[(size_t)pc] = 1;
+    w->ran.push_back(pc);
+}
+
 /* --- warps ------------------------------------------------------------------------------------ */
 
 static void add_group(ptx_warp *w, int pc, uint32_t lanes)
@@ -141,6 +185,7 @@ static bool run_group(ptx_warp *w, ptx_kernel *k, ptx_group g, int stop)
         ptx_instruction &i = k->code[(size_t)g.pc];
         const uint32_t m = guarded(*w, i, g.lanes);
         i.count++;
+        note(w, g.pc);
         if (!m || !awaits_lanes(i))
             watch(*w, g.pc, m);
         if (i.op == OP_BAR && m) {
@@ -199,7 +244,6 @@ static void run_block(std::vector<ptx_warp> *warps, ptx_kernel *k, unsigned n_th
         w.groups.assign(1, { 0, w.live, false });
         w.copies.clear();
         w.copy_group = 0;
-        memset(w.reg.data(), 0xdd, w.reg.size() * sizeof w.reg[0]);
         std::fill(w.local.begin(), w.local.end(), (unsigned char)0xff);
     }
     for (bool more = true; more;) {
@@ -219,6 +263,8 @@ static void run_block(std::vector<ptx_warp> *warps, ptx_kernel *k, unsigned n_th
             ptx_watching->meet();
         more = n_done < warps->size();
     }
+    for (ptx_warp &w : *warps)
+        spoil_registers(&w, *k);
 }
 
 void ptx_launch(ptx_kernel *k, const unsigned grid[3], const unsigned block[3], size_t smem,
@@ -229,9 +275,10 @@ void ptx_launch(ptx_kernel *k, const unsigned grid[3], const unsigned block[3], 
     const unsigned n_thread = block[0] * block[1] * block[2];
     ptx_args.assign((const unsigned char *)args, (const unsigned char *)args + k->args_bytes);
     std::vector<ptx_warp> warps((n_thread + 31) / 32);
-    for (ptx_warp &w : warps) {
-        w.reg.resize(k->registers.size() * 32);
-        w.local.resize((k->local_bytes + 15) / 16 * 16 * 32);
+    for (size_t i = 0; i < warps.size(); i++) {
+        warps[i].reg = registers(i, k->registers.size());
+        warps[i].local.resize((k->local_bytes + 15) / 16 * 16 * 32);
+        warps[i].has_run.resize(k->code.size());
     }
     if (ptx_watching)
         ptx_watching->begin_launch(*k);

@@ -15,7 +15,7 @@ struct ptx_copy {
     unsigned group;
 };
 struct ptx_warp {
-    std::vector<uint64_t> reg;        /* [register][32 lanes] */
+    uint64_t *reg;                    /* [register][32 lanes] */
     std::vector<unsigned char> local; /* [32 lanes][local_bytes] */
     std::vector<ptx_group> groups;    /* of lanes, by where they are */
     std::vector<ptx_copy> copies;     /* to shared memory, that have not arrived */
@@ -24,6 +24,8 @@ struct ptx_warp {
     uint32_t may_run_early; /* those that have not waited for the launch before, but will */
     unsigned first;         /* its first thread in the block */
     bool at_barrier;
+    std::vector<int> ran;         /* the places of the instructions that it ran, each once */
+    std::vector<uint8_t> has_run; /* [instruction] */
 };
 
 /* Sees what runs (cost_count.h). */

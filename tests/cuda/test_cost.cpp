@@ -1,5 +1,5 @@
 /* The cost model's counts and times of kernels whose PTX is written here, against those worked out
- * by hand. */
+ * by hand; and what the interpreter promises them. */
 #include "cuda/harness.h"
 
 #include "cuda/cost_card.h"
@@ -69,6 +69,13 @@ $L_1:
     prefetch.global.L2 [%rd3];
     ld.global.nc.f32 %f1, [%rd3];
     add.rn.f32 %f2, %f1, %f1;)" },
+    { "first_block_writes", R"(
+    mov.u32 %r2, %ctaid.x;
+    setp.ne.s32 %p1, %r2, 0;
+    @%p1 bra $L_1;
+    mov.u32 %r4, 1;
+$L_1:
+    st.global.u32 [%rd1], %r4;)" },
 };
 
 /* The same instruction, a thousand times. */
@@ -181,6 +188,21 @@ uint64_t sector_of(const void *p)
     return (uint64_t)(uintptr_t)p / 32;
 }
 } // namespace
+
+TEST_ONCE(registers_are_garbage, "a block finds nothing of what other blocks left in registers")
+{
+    const std::vector<unsigned> first = { 0 }, second = { 1 };
+    const auto left = [](const std::vector<unsigned> *blocks) {
+        count("first_block_writes", 900, 2, blocks);
+        uint32_t u;
+        memcpy(&u, memory, 4);
+        memory[0] = 0;
+        return u;
+    };
+    CHECK(left(&first) == 1);
+    CHECK(left(&second) == 0xdddddddd); /* of an earlier launch */
+    CHECK(left(nullptr) == 0xdddddddd); /* of the same one */
+}
 
 TEST_ONCE(cost_classes, "every instruction of a kernel is counted once, in its class")
 {
