@@ -160,6 +160,8 @@ typedef struct pn_device_opts {
                              32768; 1 */
     pn_kv_type kv_type;  /* of those */
     const char *driver;  /* its library; NULL: "libcuda.so.1" */
+    int n_ubatch;        /* tokens of a micro-batch: of a long prompt on two dies, which work at two
+                             of them at a time; 0: as many as pay */
     uint32_t unfused;    /* bit mask of the fused kernels that run as their parts instead */
     bool times_stages;   /* with the option `profile`: each stage is waited for and timed */
     bool takes_turns;    /* two dies of which one can be used at a time: each is acquired before its

@@ -63,6 +63,7 @@ static pn_status open_all(pn_gpus *gpus, const pn_device_opts *opts, pn_placemen
 pn_status pn_gpus_open(pn_gpus *gpus, const pn_device_opts *opts, pn_placement_in *in, pn_err *err)
 {
     PN_REQUIRE(opts->n_die >= 0 && opts->n_die <= PN_GPU_MAX, err);
+    PN_REQUIRE(opts->n_ubatch >= 0, err);
     if (opts->n_die == 2 && opts->die[0] == opts->die[1])
         return pn_fail(err, PN_ERR_ARG, "both dies are GPU %d", opts->die[0]);
     PN_TRY(open_all(gpus, opts, in, err));

@@ -133,10 +133,10 @@ static void embed_region(void *ctx, size_t i0, size_t i1, int ith)
     const pn_qwen35moe_ws *const ws = p->ws;
     const size_t n_embd = (size_t)p->m->cfg.n_embd, n_pair = (size_t)p->m->cfg.rope.n_rot / 2;
     for (size_t it = i0; it < i1; it++) {
-        const pn_part *const part = &p->parts[ws->tok_part[it]];
-        const int i = (int)it - ws->part_off[ws->tok_part[it]];
+        const int ip = ws->tok_part[it], i = (int)it - ws->part_off[ip];
+        const pn_part *const part = &p->parts[ip];
         pn_qweight_dequant_row(&p->m->token_embd, 0, (size_t)part->tokens[i], ws->x + it * n_embd);
-        const int pos = part->seq->pos + i; /* text: time, height and width are equal */
+        const int pos = pn_qwen35moe_pos(p, ip) + i; /* text: time, height and width are equal */
         pn_rope_row(&p->m->rope, (const int[3]){ pos, pos, pos }, ws->cos_t + it * n_pair,
                     ws->sin_t + it * n_pair);
     }

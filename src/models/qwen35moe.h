@@ -107,7 +107,15 @@ typedef struct pn_qwen35moe_pass {
     const pn_part *parts; /* those still in the pass: ws->parts */
     int n_part;
     size_t n_tok;
+    int n_before; /* tokens of each part that are in passes before, which have not ended: its
+                     sequence has not advanced by them yet */
 } pn_qwen35moe_pass;
+
+/* The position of part ip's first token. */
+static inline int pn_qwen35moe_pos(const pn_qwen35moe_pass *p, int ip)
+{
+    return p->parts[ip].seq->pos + p->n_before;
+}
 
 /* The division of an exec's workspace for up to n_batch tokens (B). */
 typedef struct pn_qwen35moe_ws {

@@ -44,7 +44,7 @@ static void prepare_token(const attn_ctx *c, size_t it)
     }
     const int ip = ws->tok_part[it];
     pn_seq *const seq = p->parts[ip].seq;
-    const int pos = seq->pos + (int)it - ws->part_off[ip];
+    const int pos = pn_qwen35moe_pos(p, ip) + (int)it - ws->part_off[ip];
     uint8_t *const page = seq->pages[pos / PN_KV_CHUNK]->data;
     float *const kk = ws->k + it * n_head_kv * d;
     const float *const vv = ws->v + it * n_head_kv * d;
@@ -95,7 +95,7 @@ static bool queries_of(const attn_ctx *c, int ip, size_t block, size_t ih_kv, in
             const size_t ih = ih_kv * group + g; /* query head ih reads KV head ih / group */
             q[n_q] = ws->q + (it * n_head + ih) * 2 * d;
             o[n_q] = ws->heads.f32 + (it * n_head + ih) * d;
-            pos[n_q] = part->seq->pos + (int)(first + i);
+            pos[n_q] = pn_qwen35moe_pos(p, ip) + (int)(first + i);
         }
     }
     *args = (pn_attn_args){
@@ -141,8 +141,8 @@ static void attn_region(void *ctx, size_t i0, size_t i1, int ith)
 
 static size_t n_chunk_of(const attn_ctx *c, int ip)
 {
-    const pn_part *const part = &c->p->parts[ip];
-    return (size_t)(part->seq->pos + part->n_tok - 1) / PN_KV_CHUNK + 1;
+    const int n = pn_qwen35moe_pos(c->p, ip) + c->p->parts[ip].n_tok;
+    return (size_t)(n - 1) / PN_KV_CHUNK + 1;
 }
 
 /* Where the chunk results of (part, KV head) lie; all parts are of one token here. */
@@ -229,7 +229,7 @@ void pn_qwen35moe_attn_count(const pn_qwen35moe_pass *p, const pn_qwen35moe_attn
     const double d = p->m->cfg.head_dim;
     for (int ip = 0; ip < p->n_part; ip++) {
         const pn_seq *const seq = p->parts[ip].seq;
-        const double n = p->parts[ip].n_tok, end = seq->pos + n;
+        const double n = p->parts[ip].n_tok, end = pn_qwen35moe_pos(p, ip) + n;
         const double head_bytes = (double)pn_seq_page_bytes(seq->layout, seq->kv_type) /
                                   (double)(seq->layout->n_head_kv_sum * PN_KV_CHUNK);
         *bytes += end * a->n_head_kv * head_bytes;

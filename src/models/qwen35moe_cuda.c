@@ -19,23 +19,21 @@ static const pn_place *place_of(const pn_qwen35moe_gpu_pass *p, int il)
     return &p->q->gpus.plan.layers[il];
 }
 
-/* What the GPU has found of parts that are not finite, on its way to the host. */
-static void leave(pn_qwen35moe_gpu_pass *p)
+void pn_gpu_leave(pn_qwen35moe_gpu_pass *p)
 {
     if (p->st == PN_OK)
         p->st = fc_copy_out(pn_gpu_stream(p), p->q->bad[p->g], pn_gpu_ws(p)->bad,
                             (size_t)p->c.n_part * sizeof(int32_t), p->err);
 }
 
-/* x (or x_out, once that is gathered) goes to GPU g, which runs what comes. */
-static void move_to(pn_qwen35moe_gpu_pass *p, int g, bool is_gathered)
+void pn_gpu_move_to(pn_qwen35moe_gpu_pass *p, int g, bool is_gathered)
 {
     if (g == p->g)
         return;
     const size_t n_embd = (size_t)p->c.m->cfg.n_embd;
     const size_t n_row = is_gathered ? p->n_out : p->c.n_tok;
     const pn_qwen35moe_gpu_ws *const from = &p->q->ws[p->g], *const to = &p->q->ws[g];
-    leave(p);
+    pn_gpu_leave(p);
     if (p->st == PN_OK)
         p->st =
             pn_gpus_send(&p->q->gpus, p->g, is_gathered ? from->x_out : from->x, g,
@@ -52,7 +50,6 @@ static bool drop_stopped(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
     pn_qwen35moe_ws *const ws = p->c.ws;
     if (!pn_qwen35moe_drop_stopped(&p->c, batch))
         return false;
-    pn_qwen35moe_place_logits(&p->c);
     p->is_normed = false;
     if (!p->c.n_part || p->st != PN_OK)
         return true;
@@ -76,9 +73,7 @@ static bool drop_stopped(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
     return true;
 }
 
-/* Before layer il: waits for the layer before the last, where a pass is long enough to be stopped
- * and short of nothing by it. */
-static void keep_near(pn_qwen35moe_gpu_pass *p, int il)
+void pn_gpu_keep_near(pn_qwen35moe_gpu_pass *p, int il)
 {
     if (p->c.n_tok <= AHEAD_TOKENS || p->st != PN_OK)
         return;
@@ -125,7 +120,7 @@ static const float *next_norm(const pn_qwen35moe_gpu_pass *p, int il)
     return is_near ? p->q->layers[il + 1].attn_norm : NULL;
 }
 
-static void run_layer(pn_qwen35moe_gpu_pass *p, int il)
+void pn_gpu_layer(pn_qwen35moe_gpu_pass *p, int il)
 {
     const pn_qwen35moe *const m = p->c.m;
     const pn_qwen35moe_gpu_layer *const l = &p->q->layers[il];
@@ -199,6 +194,7 @@ static void mark_bad_out(pn_qwen35moe_gpu_pass *p)
 
 static void head(pn_qwen35moe_gpu_pass *p)
 {
+    pn_qwen35moe_place_logits(&p->c);
     mark_bad_out(p);
     for (size_t i = 0; i < p->n_out; i += PN_GPU_LOGIT_ROWS) {
         const size_t left = p->n_out - i, n = left < PN_GPU_LOGIT_ROWS ? left : PN_GPU_LOGIT_ROWS;
@@ -207,10 +203,19 @@ static void head(pn_qwen35moe_gpu_pass *p)
     }
 }
 
+void pn_gpu_after_layers(pn_qwen35moe_gpu_pass *p)
+{
+    mark_bad_x(p);
+    if (!p->n_out)
+        return;
+    pn_gpu_move_to(p, p->q->gpus.n - 1, true);
+    head(p);
+}
+
 /* Waits for the last GPU, which has waited for the other. */
 static void finish(pn_qwen35moe_gpu_pass *p)
 {
-    leave(p);
+    pn_gpu_leave(p);
     if (p->st == PN_OK)
         p->st = fc_stream_sync(pn_gpu_stream(p), p->err);
 }
@@ -236,19 +241,15 @@ static pn_status run_layers(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
 {
     pn_status st = PN_OK;
     for (int il = 0; il < p->c.m->cfg.n_layer && p->st == PN_OK; il++) {
-        keep_near(p, il);
+        pn_gpu_keep_near(p, il);
         if (drop_stopped(p, batch))
             st = pn_fail(p->err, PN_ERR_CANCELLED, "stopped before layer %d", il);
         if (!p->c.n_part)
             return st;
-        move_to(p, place_of(p, il)->gpu, false);
-        run_layer(p, il);
+        pn_gpu_move_to(p, place_of(p, il)->gpu, false);
+        pn_gpu_layer(p, il);
     }
-    mark_bad_x(p);
-    if (p->n_out) {
-        move_to(p, p->q->gpus.n - 1, true);
-        head(p);
-    }
+    pn_gpu_after_layers(p);
     return st;
 }
 
@@ -256,7 +257,7 @@ static pn_status run_layers(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
 static void compute(pn_qwen35moe_gpu_pass *p)
 {
     for (int il = 0; il < p->c.m->cfg.n_layer && p->st == PN_OK; il++)
-        run_layer(p, il);
+        pn_gpu_layer(p, il);
     mark_bad_x(p);
     if (!p->n_out)
         return;
@@ -273,25 +274,33 @@ static pn_status run_short(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
     if (!p->c.n_part || p->st != PN_OK)
         return st;
     pn_gpu_run_recorded(p, compute);
+    pn_qwen35moe_place_logits(&p->c);
     send_logits(p, 0, p->n_out);
+    return st;
+}
+
+/* Everything at once, up to the end. */
+static pn_status run_whole(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
+{
+    pn_qwen35moe_begin_pass(&p->c, batch);
+    for (int ip = 0; ip < p->c.n_part; ip++)
+        p->q->first_row[ip] = p->c.ws->part_off[ip];
+    pn_gpu_index(p, true);
+    const pn_status st = pn_gpu_records(p) ? run_short(p, batch) : run_layers(p, batch);
+    finish(p);
     return st;
 }
 
 /* The parts' twins are held. Device errors leave p->st set. */
 static pn_status run_pass(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
 {
-    pn_qwen35moe_begin_pass(&p->c, batch);
-    pn_qwen35moe_place_logits(&p->c);
-    for (int ip = 0; ip < p->c.n_part; ip++)
-        p->q->first_row[ip] = p->c.ws->part_off[ip];
     for (int g = 0; g < p->q->gpus.n; g++)
-        memset(p->q->bad[g], 0, (size_t)p->c.n_part * sizeof(int32_t));
+        memset(p->q->bad[g], 0, (size_t)batch->n_part * sizeof(int32_t));
     p->g = place_of(p, 0)->gpu;
     p->st = pn_gpus_turn(&p->q->gpus, p->g, p->err);
     pn_gpu_cache_begin(p);
-    pn_gpu_index(p, true);
-    const pn_status st = pn_gpu_records(p) ? run_short(p, batch) : run_layers(p, batch);
-    finish(p);
+    const pn_status st =
+        pn_gpu_pipelines(p, batch) ? pn_gpu_run_pipeline(p, batch) : run_whole(p, batch);
     pn_gpu_cache_end(p);
     if (p->st != PN_OK)
         return p->st;

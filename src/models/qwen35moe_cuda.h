@@ -9,6 +9,7 @@
  *   qwen35moe_cuda_cache.c     the most used experts of layers on the CPU
  *   qwen35moe_cuda_stream.c    experts of layers on the CPU on their way through, for long passes
  *   qwen35moe_cuda_graph.c     passes of single tokens, recorded and replayed
+ *   qwen35moe_cuda_pipeline.c  long prompts on two GPUs, in micro-batches
  *   qwen35moe_cuda_launch.c    norms, quantisation, projections: what all sub-blocks launch
  *   qwen35moe_cuda_{ssm,attn,moe}.c   the three kinds of sub-block */
 #ifndef PN_MODELS_QWEN35MOE_CUDA_H
@@ -184,9 +185,11 @@ typedef struct pn_qwen35moe_gpu {
     void *pinned;
     fc_event *is_routed[PN_GPU_MAX]; /* in, top_id and top_w are there */
     fc_event *is_past[PN_GPU_MAX][2];
-    int *first_row;              /* [n_batch] of each part in x, by its place in the batch */
-    size_t state_at[PN_GPU_MAX]; /* bytes from a recurrent twin's start to its states */
-    unsigned fuse;               /* PN_FUSE_ bits */
+    fc_event *is_uploaded[PN_GPU_MAX]; /* index, of a micro-batch */
+    int n_ubatch;                      /* pn_device_opts' */
+    int *first_row;                    /* [n_batch] of each part in x, by its place in the batch */
+    size_t state_at[PN_GPU_MAX];       /* bytes from a recurrent twin's start to its states */
+    unsigned fuse;                     /* PN_FUSE_ bits */
     bool times_stages;
     pn_qwen35moe_gpu_graph graphs[PN_GPU_GRAPHS];
     uint64_t graph_clock, n_replayed;
@@ -365,6 +368,30 @@ bool pn_gpu_records(const pn_qwen35moe_gpu_pass *p);
  * compute launches kernels alone, and what it launches follows from the pass's key. */
 void pn_gpu_run_recorded(pn_qwen35moe_gpu_pass *p, void (*compute)(pn_qwen35moe_gpu_pass *));
 void pn_gpu_graphs_clear(pn_qwen35moe_gpu *q);
+
+/* --- qwen35moe_cuda_pipeline.c ---------------------------------------------------------------- */
+
+/* Tokens of a micro-batch of a prompt of n_tok; n_tok or more: it is not cut. */
+int pn_gpu_n_ubatch(const pn_qwen35moe_gpu *q, int n_tok);
+/* Whether a batch goes through in micro-batches. */
+bool pn_gpu_pipelines(const pn_qwen35moe_gpu_pass *p, const pn_batch *batch);
+/* All of such a pass but its end: p->c.parts are those that have come through. Errors as those of
+ * a part, PN_ERR_CANCELLED; the device's are p->st. */
+pn_status pn_gpu_run_pipeline(pn_qwen35moe_gpu_pass *p, const pn_batch *batch);
+
+/* --- qwen35moe_cuda.c: what passes are made of ------------------------------------------------ */
+
+/* What the GPU has found of parts that are not finite, on its way to the host. */
+void pn_gpu_leave(pn_qwen35moe_gpu_pass *p);
+/* x (or x_out, once that is gathered) goes to GPU g, which runs what comes. */
+void pn_gpu_move_to(pn_qwen35moe_gpu_pass *p, int g, bool is_gathered);
+/* Before layer il: waits for the layer before the last, where a pass is long enough to be stopped
+ * and short of nothing by it. */
+void pn_gpu_keep_near(pn_qwen35moe_gpu_pass *p, int il);
+/* Layer il, on p->g. */
+void pn_gpu_layer(pn_qwen35moe_gpu_pass *p, int il);
+/* Behind the last: logits, to where they are wanted, and what is not finite. */
+void pn_gpu_after_layers(pn_qwen35moe_gpu_pass *p);
 
 /* --- qwen35moe_cuda.c ------------------------------------------------------------------------- */
 

@@ -197,7 +197,7 @@ void pn_gpu_attn(pn_qwen35moe_gpu_pass *p, int il, const float *next)
     for (int ip = 0; ip < p->c.n_part; ip++) {
         const pn_part *const part = &p->c.parts[ip];
         const size_t n = (size_t)part->n_tok;
-        const size_t n_chunk = (size_t)pn_seq_n_page(part->seq->pos + part->n_tok);
+        const size_t n_chunk = (size_t)pn_seq_n_page(pn_qwen35moe_pos(&p->c, ip) + part->n_tok);
         t.n_most = n > t.n_most ? n : t.n_most;
         t.n_chunk = n_chunk > t.n_chunk ? n_chunk : t.n_chunk;
         t.types |= 1u << part->seq->kv_type;

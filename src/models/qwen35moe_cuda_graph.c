@@ -15,7 +15,7 @@ static pn_qwen35moe_gpu_key key_of(const pn_qwen35moe_gpu_pass *p)
     key.n_out = (int)p->n_out;
     for (int ip = 0; ip < p->c.n_part; ip++) {
         const pn_seq *const seq = p->c.parts[ip].seq;
-        const int n_chunk = pn_seq_n_page(seq->pos + 1);
+        const int n_chunk = pn_seq_n_page(pn_qwen35moe_pos(&p->c, ip) + 1);
         key.n_chunk = n_chunk > key.n_chunk ? n_chunk : key.n_chunk;
         key.kv_types |= 1u << seq->kv_type;
     }

@@ -50,7 +50,7 @@ static int page_kind(const pn_seq *seq)
     return 1 + (int)seq->kv_type;
 }
 
-static int n_page_of(const pn_part *part)
+static int n_page_held(const pn_part *part)
 {
     return pn_seq_n_page(part->seq->pos + part->n_tok);
 }
@@ -73,7 +73,7 @@ static pn_status hold_part(pn_twins *t, const pn_part *part, pn_err *err)
     const int first = seq->pos / PN_KV_CHUNK;
     bring(t, seq); /* all at once; then each is waited for */
     PN_TRY(pn_twins_hold(t, seq->rec, 0, true, err));
-    for (int i = 0; i < n_page_of(part); i++)
+    for (int i = 0; i < n_page_held(part); i++)
         PN_TRY(pn_twins_hold(t, seq->pages[i], page_kind(seq), i >= first, err));
     return PN_OK;
 }
@@ -84,7 +84,7 @@ int pn_qwen35moe_gpu_hold(pn_qwen35moe_gpu *q, const pn_part *parts, int n_part,
     size_t n_page = 0;
     *st = PN_OK;
     for (int ip = 0; ip < n_part; ip++) {
-        n_page += (size_t)n_page_of(&parts[ip]);
+        n_page += (size_t)n_page_held(&parts[ip]);
         *st = n_page > PAGES_MAX
                   ? pn_fail(err, PN_ERR_LIMIT, "%zu pages are too many for a pass", n_page)
                   : hold_part(q->gpus.twins, &parts[ip], err);
@@ -95,6 +95,11 @@ int pn_qwen35moe_gpu_hold(pn_qwen35moe_gpu *q, const pn_part *parts, int n_part,
 }
 
 /* --- tables ----------------------------------------------------------------------------------- */
+
+static int n_page_of(const pn_qwen35moe_pass *p, int ip)
+{
+    return pn_seq_n_page(pn_qwen35moe_pos(p, ip) + p->parts[ip].n_tok);
+}
 
 /* Fills the pinned block; pointers in it are those of the GPU, whose copy of the page table begins
  * at `pages`. */
@@ -111,13 +116,13 @@ static void fill(pn_qwen35moe_gpu_pass *p, const block *b, uint8_t *const *pages
         b->parts[ip] = (pn_cuda_part){
             .tok0 = tok0,
             .n_tok = part->n_tok,
-            .pos = seq->pos,
+            .pos = pn_qwen35moe_pos(&p->c, ip),
             .kv_type = (int32_t)seq->kv_type,
             .conv = (float *)rec,
             .state = (float *)(rec ? rec + p->q->state_at[p->g] : NULL),
             .pages = pages + i_page,
         };
-        for (int i = 0; i < n_page_of(part); i++)
+        for (int i = 0; i < n_page_of(&p->c, ip); i++)
             b->pages[i_page++] = pn_twins_at(t, seq->pages[i], p->g);
         for (int i = 0; i < part->n_tok; i++) {
             b->tok_part[tok0 + i] = ip;
@@ -138,9 +143,11 @@ void pn_gpu_index(pn_qwen35moe_gpu_pass *p, bool has_x)
     size_t n_page = 0;
     p->n_out = 0;
     for (int ip = 0; ip < p->c.n_part; ip++) {
-        n_page += (size_t)n_page_of(&p->c.parts[ip]);
+        n_page += (size_t)n_page_of(&p->c, ip);
         p->n_out += (size_t)p->c.parts[ip].n_logits;
     }
+    if (p->st != PN_OK)
+        return; /* a table before it may still be on its way */
     block host, gpu;
     uint8_t *const to = pn_gpu_ws(p)->index, *const from = p->q->index[p->g];
     const size_t n_part = (size_t)p->c.n_part;
@@ -153,7 +160,7 @@ void pn_gpu_index(pn_qwen35moe_gpu_pass *p, bool has_x)
         memcpy(host.x, ws->x, n_tok * (size_t)m->cfg.n_embd * sizeof(float));
     const size_t skip = has_x ? 0 : (size_t)((uint8_t *)host.cos_t - from);
     fc_stream *const s = pn_gpu_stream(p);
-    if (p->st == PN_OK)
+    if (!p->c.n_before) /* the marks of micro-batches add up */
         p->st = fc_fill(s, pn_gpu_ws(p)->bad, 0, n_part * sizeof(int32_t), p->err);
     if (p->st == PN_OK)
         p->st = fc_copy_in(s, to + skip, from + skip, bytes - skip, p->err);

@@ -189,6 +189,7 @@ static pn_status alloc_work(pn_exec *ex, pn_qwen35moe_gpu *q, int g, int n_ctx, 
     for (int i = 0; i < 2; i++)
         PN_TRY(fc_event_new(&q->is_past[g][i], d, false, err));
     PN_TRY(fc_event_new(&q->is_routed[g], d, false, err));
+    PN_TRY(fc_event_new(&q->is_uploaded[g], d, false, err));
     const size_t n_count = B * (size_t)(m->cfg.n_group + m->cfg.dt_rank);
     PN_TRY(fc_fill(q->gpus.stream[g], q->ws[g].tail_count, 0, PN_GPU_TAIL_TOKENS * sizeof(int32_t),
                    err));
@@ -252,6 +253,7 @@ static void clear(pn_qwen35moe_gpu *q)
         for (int i = 0; i < 2; i++)
             fc_event_free(q->is_past[g][i]);
         fc_event_free(q->is_routed[g]);
+        fc_event_free(q->is_uploaded[g]);
         if (g == 0)
             fc_staging_free(d, q->pinned);
         pn_qwen35moe_gpu_cache_free(q, g);
@@ -275,6 +277,7 @@ pn_status pn_qwen35moe_gpu_new(pn_exec *ex, const pn_device_opts *opts, bool *ha
     q->fuse = PN_FUSE_ALL & ~opts->unfused;
     q->times_stages = opts->times_stages;
     q->streams = opts->stream;
+    q->n_ubatch = opts->n_ubatch;
     const pn_status st = fill(ex, q, opts, err);
     *has_driver = q->gpus.driver != NULL;
     if (st != PN_OK) {

@@ -56,9 +56,14 @@ struct kernel_sum {
 /* One pass. */
 struct pass {
     double us = 0, dram = 0;
-    double bytes = 0; /* that had to move, of one token */
-    int n_tok = 0;    /* of each part of it */
+    double bytes = 0;      /* that had to move, of one token */
+    int n_tok = 0;         /* of each part of it */
+    int n_micro_batch = 1; /* of each */
     int n_launch = 0, n_early = 0;
+    struct {
+        double us = 0;
+        int n_launch = 0;
+    } dies[2];
     std::map<std::string, kernel_sum> kernels;
 };
 const cost_card *card;
@@ -181,6 +186,8 @@ static void on_launch(const fakecuda_launch *l)
     k.bound[t.bound] += t.us;
     counted->us += t.us;
     counted->dram += t.dram_bytes;
+    counted->dies[l->device].us += t.us;
+    counted->dies[l->device].n_launch++;
     counted->n_launch++;
     counted->n_early += l->is_early;
 }
@@ -247,8 +254,10 @@ class rig
         counted = p;
         while (pn_seq_pos(seq) < end) {
             const int n = std::min(end - pn_seq_pos(seq), pn_exec_n_batch(exec_));
-            if (p)
+            if (p) {
                 p->n_tok = n;
+                p->n_micro_batch = card->n_device == 2 ? cost_n_micro_batch(exec_, n) : 1;
+            }
             const std::vector<int32_t> ids((size_t)n, 1);
             std::vector<float> logits(1 << 18);
             const pn_part part = { pn_state_seq(state_), ids.data(), n, logits.data(), 1 };
@@ -295,12 +304,16 @@ class rig
 
 /* --- what it says ----------------------------------------------------------------------------- */
 
-/* With what is between the kernels, and the way of logits and of x from die to die. */
+/* With what is between the kernels, and the way of logits and of x from die to die. Of two dies one
+ * works at a micro-batch while the other has the one before. */
 static double whole_us(const pass &p, bool is_decode)
 {
     const bool has_graph = is_decode && card->n_device == 1;
     const double gap = has_graph ? card->gap.graph : card->gap.stream;
-    const double device = p.us + p.n_launch * gap - p.n_early * card->gap.early;
+    const double a = p.dies[0].us + p.dies[0].n_launch * gap;
+    const double b = p.dies[1].us + p.dies[1].n_launch * gap;
+    const int n = p.n_micro_batch;
+    const double device = (a + b + (n - 1) * std::max(a, b)) / n - p.n_early * card->gap.early;
     const double host = has_graph ? 0 : p.n_launch * card->gap.cpu;
     const double logits = 248320 * 4 / card->rate.pcie * 1e-3;
     return std::max(device, host) + logits + 30 + (card->n_device - 1) * 30;

@@ -3,6 +3,7 @@
 #include "models/exec.h"
 #include "models/model.h"
 #include "models/placement.h"
+#include "models/qwen35moe_cuda.h"
 
 double cost_token_bytes(const pn_model *model, int at)
 {
@@ -19,4 +20,10 @@ bool cost_fits(const pn_model *model, const pn_exec_opts *opts)
     const bool fits = plan.n_cpu_moe == 0;
     pn_placement_clear(&plan);
     return fits;
+}
+
+int cost_n_micro_batch(const pn_exec *exec, int n_tok)
+{
+    const int n = pn_gpu_n_ubatch(exec->gpu, n_tok);
+    return (n_tok + n - 1) / n;
 }

@@ -9,5 +9,7 @@
 double cost_token_bytes(const pn_model *model, int at);
 /* Whether all of it would lie in GPUs' memory: the model knows nothing of the CPU's time. */
 bool cost_fits(const pn_model *model, const pn_exec_opts *opts);
+/* Micro-batches that a pass of n_tok tokens is cut into on two GPUs. */
+int cost_n_micro_batch(const pn_exec *exec, int n_tok);
 
 #endif

@@ -94,6 +94,7 @@ pn_exec_opts gpu_exec_opts(gpu_rig *r, gpu_model *m, const gpu_case *c)
             .die = { 0, 1 },
             .split_layer = c->split,
             .n_cpu_moe = c->n_cpu_moe,
+            .n_ubatch = c->n_ubatch,
             .vram_bytes = c->vram_bytes,
             .expert_cache_bytes = c->expert_cache,
             .stream = c->streams ? PN_STREAM_ALWAYS : PN_STREAM_NEVER,
@@ -162,12 +163,12 @@ void gpu_feed_seq(gpu_rig *r, pn_seq *seq, int end)
     if (gpu_pass(r, seq, end, &err) != PN_OK)
         fail_msg("%s", err.msg);
     snprintf(what, sizeof what,
-             "on %s, split %d, cpu-moe %d, cache %zu, stream %d, seed %u, starved %d, kv %d, "
-             "unfused %x, from "
+             "on %s, split %d, cpu-moe %d, cache %zu, stream %d, ubatch %d, seed %u, starved %d, "
+             "kv %d, unfused %x, from "
              "position %d",
              pn_exec_gpus(r->ex) ? pn_exec_gpus(r->ex) : "the CPU", r->c.split, r->c.n_cpu_moe,
-             r->c.expert_cache, (int)r->c.streams, r->c.seed, r->c.starved, (int)r->c.kv_type,
-             r->c.unfused, at);
+             r->c.expert_cache, (int)r->c.streams, r->c.n_ubatch, r->c.seed, r->c.starved,
+             (int)r->c.kv_type, r->c.unfused, at);
     pn_test_same_bits(what, gpu_want(r->m, r->c.kv_type, at), r->y, (size_t)(end - at),
                       r->m->n_vocab);
 }

@@ -23,6 +23,7 @@ typedef struct gpu_case {
     int n_threads, n_batch, n_ctx; /* 1, 64, enough */
     pn_kv_type kv_type;
     uint32_t unfused;
+    int n_ubatch;                    /* a batch: none */
     size_t vram_bytes, expert_cache; /* expert_cache 0: none */
     bool streams;                    /* experts of layers on the CPU: always; else never */
     bool takes_turns;
