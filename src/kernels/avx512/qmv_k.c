@@ -3,15 +3,17 @@
  *
  * A superblock is four vectors of codes, in the order in which its bytes unpack without crossing
  * lanes; the activations are copied once into the same order (unit_of). Two rows go side by side:
- * they share every load of activations, and their scales are unpacked together. Loads bind this
- * kernel on Zen 4 (one of 512 bits a cycle, two when it crosses a line) as much as arithmetic does,
- * so codes are read once, which gcc has to be told.
+ * they share every load of activations, and their scales are unpacked together. Codes and
+ * activations are read once, which gcc has to be told. Where a code stands for code - offset, the
+ * dot product starts from -offset times the sum of the activations: nothing is taken off later.
  *
  * Against the 256-bit template, of which these are half the instructions: GB/s of two threads, rows
  * of 2048, Zen 4 VM, medians, 2026-11-30:
  *              Q3_K     Q4_K     Q5_K     Q6_K
  *   in cache  27 31    40 47    40 48    51 61
- * From memory, where plain reading gave 31: Q3_K 24 and 26, the others 29 with both. */
+ * From memory, where plain reading gave 31: Q3_K 24 and 26, the others 29 with both. Since then
+ * cycles a superblock in cache on one core: Q3_K 20.9 to 19.7, Q4_K 16.0, Q5_K 21.8 to 21.2, Q6_K
+ * 20.0 to 19.3. */
 #include "kernels/avx512/avx512.h"
 
 #define LEVEL avx512
@@ -26,8 +28,9 @@ enum {
 typedef struct parked {
     _Alignas(64) __m256i isum[SEG][ROWS], imin[SEG][ROWS];
     uint32_t d[SEG][ROWS]; /* dmin in the high half, where there is one */
-    /* The activations: in unit_of's order; sub-scales and sums for the scales of two rows. */
-    __m512i q[SEG][4], sub_scale[SEG], bsum[SEG];
+    /* The activations: in unit_of's order; what a dot product of raised codes starts from;
+     * sub-scales and, where there are minima, sums for the scales of two rows. */
+    __m512i q[SEG][4], start[SEG][4], sub_scale[SEG], bsum[SEG];
 } parked;
 
 /* A superblock's 16 weights, counted from its start, that lane l of code vector i holds. */
@@ -81,6 +84,23 @@ PN_INLINE __m512i or_masked(__m512i base, __m512i v, int mask)
     return _mm512_ternarylogic_epi32(base, v, _mm512_set1_epi8((char)mask), 0xf8);
 }
 
+/* The bits of a where mask has them, those of b elsewhere. */
+PN_INLINE __m512i blend_bits(int mask, __m512i a, __m512i b)
+{
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xca);
+}
+
+/* The codes of vector i come 2^place_of(i) too large, which costs less than moving them: park_acts
+ * makes up for it in the other vectors' sub-scales, so that isum is 2^sum_place_bits too large. */
+PN_INLINE int place_of(pn_type type, int i)
+{
+    return type == PN_TYPE_Q3_K && i >= 2 ? 4 : 0;
+}
+PN_INLINE int sum_place_bits(pn_type type)
+{
+    return place_of(type, 3);
+}
+
 PN_INLINE void code_vectors(pn_type type, const uint8_t *block, __m512i q[4])
 {
     switch (type) {
@@ -101,9 +121,25 @@ PN_INLINE void code_vectors(pn_type type, const uint8_t *block, __m512i q[4])
     }
     case PN_TYPE_Q3_K: {
         const pn_block_q3_k *const b = (const void *)block;
-        const __m512i v = load512(b->q), h = rotate(twice(load256(b->h)), 2, -2);
-        for (int i = 0; i < 4; i++)
-            q[i] = or_masked(masked(v, 2 * i, 3), _mm512_srli_epi16(h, (unsigned)i), 4);
+        /* Codes i and i + 2 in the nibbles of a byte: their low bits are there after a shift by 2i,
+         * a table takes bits i and i + 2 of h's nibble to bits 2 and 6. */
+        const __m512i to[2] = {
+            _mm512_broadcast_i32x4(
+                _mm_setr_epi8(0, 4, 0, 4, 64, 68, 64, 68, 0, 4, 0, 4, 64, 68, 64, 68)),
+            _mm512_broadcast_i32x4(
+                _mm_setr_epi8(0, 0, 4, 4, 0, 0, 4, 4, 64, 64, 68, 68, 64, 64, 68, 68)),
+        };
+        const __m512i v = load512(b->q), h = twice(load256(b->h));
+        const __m512i nibble =
+            _mm512_and_si512(_mm512_srlv_epi32(h, _mm512_inserti64x4(_mm512_setzero_si512(),
+                                                                     _mm256_set1_epi32(4), 1)),
+                             _mm512_set1_epi8(15));
+        for (int i = 0; i < 2; i++) {
+            const __m512i both = blend_bits(0x33, _mm512_srli_epi16(v, 2 * (unsigned)i),
+                                            _mm512_shuffle_epi8(to[i], nibble));
+            q[i] = _mm512_and_si512(both, _mm512_set1_epi8(0x0f));
+            q[i + 2] = _mm512_and_si512(both, _mm512_set1_epi8((char)0xf0));
+        }
         return;
     }
     default: { /* Q4_K, Q5_K: the quants end the block */
@@ -144,24 +180,30 @@ PN_INLINE __m512i fields(__m512i v, __m256i at, __m256i bits, __m256i by)
     return _mm512_maddubs_epi16(v, twice(by));
 }
 
-/* Q3_K's 16 scales of two rows as words: the nibble of sc[j % 8] and two bits of sc[8 + j % 4]. */
+/* Q3_K's 16 scales of two rows as words: lo, the nibble of sc[j % 8], and hi, two bits of
+ * sc[8 + j % 4]. lo + 16 hi - 32 as (lo + 16) - 16 (3 - hi), with 3 - hi the bits inverted. */
 PN_INLINE __m512i scales_q3_k(const uint8_t *block0, const uint8_t *block1)
 {
     const size_t off = offsetof(pn_block_q3_k, sc) - 2; /* 16 bytes that end with the block */
     const __m512i at =
         twice(_mm256_broadcastsi128_si256(_mm_setr_epi8(2, 10, 3, 11, 4, 12, 5, 13, //
                                                         6, 10, 7, 11, 8, 12, 9, 13)));
-    __m512i v = _mm512_shuffle_epi8(halves(two_rows(block0 + off, block1 + off)), at);
+    __m512i v = _mm512_shuffle_epi8(
+        _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(load128(block0 + off)), 0xff00,
+                                    load128(block1 + off)),
+        at);
     v = _mm512_srlv_epi64(v, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
-    v = _mm512_and_si512(
-        v, _mm512_broadcast_i32x4(_mm_set_epi64x(0x0c0f0c0f0c0f0c0fll, 0x030f030f030f030fll)));
-    v = _mm512_maddubs_epi16(
-        v, _mm512_broadcast_i32x4(_mm_set_epi64x(0x0401040104010401ll, 0x1001100110011001ll)));
-    return _mm512_sub_epi16(v, _mm512_set1_epi16(32));
+    const __m128i bits = _mm_set_epi64x(0x0c0f0c0f0c0f0c0fll, 0x030f030f030f030fll);
+    const __m128i flip = _mm_set_epi64x(0x0c100c100c100c10ll, 0x0310031003100310ll);
+    const __m128i by = _mm_set_epi64x((long long)0xfc01fc01fc01fc01ull, /* -4, 1; -16, 1 */
+                                      (long long)0xf001f001f001f001ull);
+    v = _mm512_ternarylogic_epi32(v, _mm512_broadcast_i32x4(bits), _mm512_broadcast_i32x4(flip),
+                                  0x6a); /* (v & bits) ^ flip */
+    return _mm512_maddubs_epi16(v, _mm512_broadcast_i32x4(by));
 }
 
 /* Scale times sub-scale of two rows: words 0.. of either half where has_scale16, else 0..7 and
- * 8..15. And the lanes of imin, 2^min_place_bits too large, or of code_offset times the sums. */
+ * 8..15. And where there are minima the lanes of imin, 2^min_place_bits too large. */
 PN_INLINE __m512i factors(pn_type type, const uint8_t *block0, const uint8_t *block1,
                           __m512i sub_scale, __m512i bsum, __m512i *m)
 {
@@ -171,16 +213,12 @@ PN_INLINE __m512i factors(pn_type type, const uint8_t *block0, const uint8_t *bl
         *m = _mm512_madd_epi16(_mm512_srli_epi16(both, 4), bsum);
         return _mm512_mullo_epi16(_mm512_and_si512(both, _mm512_set1_epi16(15)), sub_scale);
     }
-    case PN_TYPE_Q3_K: {
-        const __m512i sc = scales_q3_k(block0, block1);
-        *m = _mm512_madd_epi16(_mm512_slli_epi16(sc, 2), bsum);
-        return _mm512_mullo_epi16(sc, sub_scale);
-    }
+    case PN_TYPE_Q3_K:
+        return _mm512_mullo_epi16(scales_q3_k(block0, block1), sub_scale);
     case PN_TYPE_Q6_K: {
         const size_t off = offsetof(pn_block_q6_k, sc);
-        const __m512i sc = _mm512_cvtepi8_epi16(two_rows(block0 + off, block1 + off));
-        *m = _mm512_madd_epi16(_mm512_slli_epi16(sc, 5), bsum);
-        return _mm512_mullo_epi16(sc, sub_scale);
+        return _mm512_mullo_epi16(_mm512_cvtepi8_epi16(two_rows(block0 + off, block1 + off)),
+                                  sub_scale);
     }
     default: { /* Q4_K, Q5_K: as scales64 and minima16 of avx2/qmv_k.inc.h */
         const __m256i head = two_rows(block0, block1);
@@ -211,40 +249,52 @@ PN_INLINE int min_place_bits(pn_type type)
 
 /* --- dots ------------------------------------------------------------------------------------- */
 
-/* One superblock of row r of two; w: factors of both. */
-PN_INLINE __m512i dot_row(pn_type type, const uint8_t *block, const __m512i a[4], __m512i w, int r)
+/* Sums of 4 products of one superblock of two rows, in pairs of vectors packed to words: at most
+ * 4 * 127 * 31 where there is a minimum, * 32 for Q6_K, * 4 * 2^4 for Q3_K, below 2^15. */
+PN_INLINE void dots(pn_type type, const uint8_t *block0, const uint8_t *block1, const parked *park,
+                    size_t b, __m512i s0[2], __m512i s1[2])
 {
-    __m512i q[4], p[4];
-    code_vectors(type, block, q);
-    for (int i = 0; i < 4; i++)
-        p[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), q[i], a[i]);
-    /* sums of 4, at most 4 * 63 * 127 < 2^15 */
-    const __m512i s = _mm512_madd_epi16(_mm512_packs_epi32(p[0], p[1]),
-                                        _mm512_permutexvar_epi16(word_control(type, 0, r), w));
-    return _mm512_dpwssd_epi32(s, _mm512_packs_epi32(p[2], p[3]),
-                               _mm512_permutexvar_epi16(word_control(type, 2, r), w));
+    __m512i q0[4], q1[4];
+    code_vectors(type, block0, q0);
+    code_vectors(type, block1, q1);
+    for (int i = 0; i < 4; i++) {
+        const __m512i a = load512(&park->q[b][i]);
+        const __m512i start = has_min(type) ? _mm512_setzero_si512() : load512(&park->start[b][i]);
+        q0[i] = _mm512_dpbusd_epi32(start, q0[i], a);
+        q1[i] = _mm512_dpbusd_epi32(start, q1[i], a);
+    }
+    for (int i = 0; i < 2; i++) {
+        s0[i] = _mm512_packs_epi32(q0[2 * i], q0[2 * i + 1]);
+        s1[i] = _mm512_packs_epi32(q1[2 * i], q1[2 * i + 1]);
+    }
+}
+
+/* The dots of row r of two times factors. */
+PN_INLINE __m512i scaled(pn_type type, const __m512i s[2], __m512i w, int r)
+{
+    return _mm512_dpwssd_epi32(
+        _mm512_madd_epi16(s[0], _mm512_permutexvar_epi16(word_control(type, 0, r), w)), s[1],
+        _mm512_permutexvar_epi16(word_control(type, 2, r), w));
 }
 
 /* One superblock of rows r and r + 1 of the parked eight. */
 PN_INLINE void dot_two(pn_type type, const uint8_t *block0, const uint8_t *block1, parked *park,
                        size_t b, size_t r)
 {
-    __m512i m;
+    __m512i m, p0[2], p1[2];
     const __m512i w = factors(type, block0, block1, park->sub_scale[b], park->bsum[b], &m);
-    const __m512i s0 = dot_row(type, block0, park->q[b], w, 0);
-    const __m512i s1 = dot_row(type, block1, park->q[b], w, 1);
-    __m512i isum =
-        _mm512_add_epi32(_mm512_shuffle_i64x2(s0, s1, 0x44), _mm512_shuffle_i64x2(s0, s1, 0xee));
+    dots(type, block0, block1, park, b, p0, p1);
+    const __m512i s0 = scaled(type, p0, w, 0), s1 = scaled(type, p1, w, 1);
+    _mm512_store_si512(&park->isum[b][r], _mm512_add_epi32(_mm512_shuffle_i64x2(s0, s1, 0x4e),
+                                                           _mm512_mask_blend_epi64(0xf0, s0, s1)));
     if (has_min(type)) {
         _mm512_store_si512(&park->imin[b][r], m);
         park->d[b][r] = d_bits(type, block0) | (uint32_t)min_bits(type, block0) << 16;
         park->d[b][r + 1] = d_bits(type, block1) | (uint32_t)min_bits(type, block1) << 16;
     } else {
-        isum = _mm512_sub_epi32(isum, m);
         park->d[b][r] = d_bits(type, block0);
         park->d[b][r + 1] = d_bits(type, block1);
     }
-    _mm512_store_si512(&park->isum[b][r], isum);
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -259,7 +309,19 @@ PN_INLINE void park_acts(pn_type type, const pn_q8k *x, size_t nb, parked *park)
             has_scale16(type)
                 ? twice(_mm256_set_m128i(_mm_unpackhi_epi16(s, s), _mm_unpacklo_epi16(s, s)))
                 : _mm512_slli_epi16(_mm512_broadcast_i32x4(s), 10);
-        park->bsum[b] = twice(load256(x[b].bsum));
+        if (type == PN_TYPE_Q3_K) /* units 0..3 and 8..11 are those of vectors 0 and 1 */
+            park->sub_scale[b] = _mm512_mask_slli_epi16(park->sub_scale[b], 0x0f0f0f0f,
+                                                        park->sub_scale[b], sum_place_bits(type));
+        if (has_min(type)) {
+            park->bsum[b] = twice(load256(x[b].bsum));
+            continue;
+        }
+        for (int i = 0; i < 4; i++) {
+            const __m512i zero = _mm512_setzero_si512();
+            const __m512i offset = _mm512_set1_epi8((char)(code_offset(type) << place_of(type, i)));
+            park->start[b][i] =
+                _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(zero, offset, park->q[b][i]));
+        }
     }
 }
 
@@ -268,7 +330,8 @@ PN_INLINE __m256 float_step(pn_type type, const parked *park, size_t b)
 {
     const __m256i bits = load256(park->d[b]);
     const __m256 d = _mm256_cvtph_ps(_mm256_cvtepi32_epi16(bits));
-    const __m256 isum = _mm256_cvtepi32_ps(sum_lanes8(park->isum[b]));
+    const __m256 isum =
+        _mm256_cvtepi32_ps(_mm256_srai_epi32(sum_lanes8(park->isum[b]), sum_place_bits(type)));
     if (!has_min(type))
         return _mm256_mul_ps(d, isum);
     const __m256 dmin = _mm256_cvtph_ps(_mm256_cvtepi32_epi16(_mm256_srli_epi32(bits, 16)));
