@@ -300,9 +300,9 @@ CUDA_RUN := $(patsubst $(O)/tests/%,run-%,$(CUDA_TEST) $(CUDA_HOST_TEST))
 # What bench/cuda.sh runs on a card beside the program: the kernels' tests, and their speed. And all
 # three of them for a dry run: with code for the stand-in, which LD_LIBRARY_PATH=$(STANDIN) lets them find.
 .PHONY: card standin
-CARD := $(if $(CUDA_TEST),$(addprefix $(dir $(BIN)),card-bits card-kernels))
+CARD_PROGRAMS := $(if $(CUDA_TEST),$(addprefix $(dir $(BIN)),card-bits card-kernels))
 STANDIN := $(O)/tests/cuda/standin
-card: $(CARD)
+card: $(CARD_PROGRAMS)
 standin: $(if $(CUDA_TEST),$(addprefix $(STANDIN)/,pantheon card-bits card-kernels libcuda.so.1))
 CARD_HARNESS := $(addprefix $(O)/tests/,cuda/harness.o cuda/backend_card.o cuda/card.o cuda/card_limits.o kernels/harness.o kernels/qmv_data.o)
 CARD_CODE := $(O)/tests/support/standin_code.o

@@ -14,6 +14,7 @@ enum {
     PN_QMV_COLS = 8,    /* columns that pn_k_qmv_nx takes at once */
     /* how kernels and grids (matmul.c) divide the work */
     PN_QMV_WARPS = 4,       /* of a block, each with rows of its own */
+    PN_QMV_BLOCKS = 4,      /* such blocks that a multiprocessor has registers for */
     PN_TILE_ROWS = 64,      /* of a prefill tile, 128 threads */
     PN_TILE_COLS = 64,      /* tokens of a tile of pn_k_gemm */
     PN_MOE_TILE_COLS = 32,  /* tokens of an expert in a tile */
@@ -22,7 +23,7 @@ enum {
     PN_MOE_DOWN_ROWS = 16,  /* output rows of a block of pn_k_moe_down */
     PN_MOE_DOWN_WARPS = 12, /* most warps of such a block, each with an expert */
     PN_MOE_DOWN_SMEM = 40 << 10, /* most bytes of activations that it makes */
-    PN_TAIL_SMEM = 11 << 10,     /* bytes of shared memory that PN_TAIL_ROUTER takes */
+    PN_TAIL_SMEM = 16 << 10,     /* bytes of shared memory that PN_TAIL_ROUTER takes */
 };
 
 /* A matrix in the device's layout (cuda/repack.h), or a stack of them (experts). */

@@ -4,10 +4,9 @@
 #include "cuda/layout.h"
 
 enum {
-    WARPS_PER_SM = 32,     /* of the qmv kernels: enough to hide memory's latency */
-    UP_WARPS_PER_SM = 16,  /* of pn_k_moe_up: as many as its registers leave room for */
-    QMV_ITER_MAX = 8,      /* activations kept in registers are paid for by then */
-    QMV_BLOCKS_PER_SM = 4, /* of the qmv kernels, that its registers leave room for */
+    QMV_BEGIN = 3,        /* what a warp does before its first rows, in halves of such rows */
+    UP_WARPS_PER_SM = 16, /* of pn_k_moe_up: as many as its registers leave room for */
+    QMV_ITER_MAX = 8,     /* activations kept in registers are paid for by then */
     COMBINE_THREADS = 256
 };
 
@@ -31,17 +30,32 @@ pn_dims pn_quantize_dims(const pn_quantize_args *a)
 
 /* --- plain products --------------------------------------------------------------------------- */
 
-/* Warps that take each matrix's rows n_iter times cover all of them; more iterations where the
- * device's warps are used up anyway. */
-static void choose_iter(pn_matmul_args *a, int n_sm)
+/* Blocks of the qmv kernels whose warps take each matrix's rows n_iter times. */
+static uint32_t qmv_blocks(const pn_matmul_args *a, uint32_t n_iter)
 {
-    uint32_t n_once = 0;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < a->n_mat; i++) {
         const pn_dmat *const w = &a->mat[i].w;
-        n_once += ceil_div(w->n_row, pn_rows_at_once(w->type, w->n));
+        n += ceil_div(w->n_row, PN_QMV_WARPS * n_iter * pn_rows_at_once(w->type, w->n));
     }
-    const uint32_t want = n_once / ((uint32_t)n_sm * WARPS_PER_SM);
-    a->n_iter = want < 1 ? 1 : want > QMV_ITER_MAX ? QMV_ITER_MAX : want;
+    return n;
+}
+
+/* More iterations where the device's warps are used up anyway: as many as leave the busiest
+ * multiprocessor the least to do. */
+static void choose_iter(pn_matmul_args *a, int n_sm)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t n = 1; n <= QMV_ITER_MAX; n++) {
+        const uint32_t n_block = qmv_blocks(a, n);
+        const uint32_t work = ceil_div(n_block, (uint32_t)n_sm) * (2 * n + QMV_BEGIN);
+        if (work < least) {
+            least = work;
+            a->n_iter = n;
+        }
+        if (n_block <= (uint32_t)n_sm * PN_QMV_BLOCKS)
+            break; /* all run at once */
+    }
 }
 
 pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm)
@@ -62,7 +76,7 @@ pn_dims pn_matmul_dims(pn_matmul_args *a, int n_sm)
         return (pn_dims){ .kernel = "pn_k_gemm",
                           .grid = { n_block, ceil_div(a->n_tok, PN_TILE_COLS), 1 },
                           .block = 128 };
-    a->n_early = (uint32_t)n_sm * QMV_BLOCKS_PER_SM;
+    a->n_early = (uint32_t)n_sm * PN_QMV_BLOCKS;
     return (pn_dims){ .kernel = a->n_tok == 1 ? "pn_k_qmv" : "pn_k_qmv_nx",
                       .grid = { n_block, 1, 1 },
                       .block = 32 * PN_QMV_WARPS,

@@ -56,7 +56,7 @@ PN_FN float pn_step_sum_squares(const float x[PN_STEP_N], int n)
     if (n < 256)
         return pn_warp_tree(chain);
     static_assert(PN_STEP_N == 8, "one value a chain");
-    pn_warp_trees_8(a);
+    pn_warp_trees<8>(a);
     return pn_tree_8(a);
 }
 

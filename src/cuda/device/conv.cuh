@@ -7,7 +7,8 @@
 
 /* One channel's view: inputs of earlier tokens in the window, of these in x, rows n_ch apart. */
 typedef struct pn_channel {
-    const float *x, *window, *w; /* of this channel; w [n_conv] */
+    const float *window, *before, *w; /* of this channel; before: x, as far back as the window
+                                         reaches; w [n_conv] */
     int64_t n_ch;
     int n_conv;
 } pn_channel;
@@ -16,8 +17,8 @@ PN_FN pn_channel pn_channel_at(const float *x, const float *window, const float 
                                int n_conv, int c)
 {
     pn_channel ch;
-    ch.x = x + c;
     ch.window = window + c;
+    ch.before = x + c - (int64_t)(n_conv - 1) * n_ch;
     ch.w = w + (int64_t)c * n_conv;
     ch.n_ch = n_ch;
     ch.n_conv = n_conv;
@@ -27,8 +28,8 @@ PN_FN pn_channel pn_channel_at(const float *x, const float *window, const float 
 /* The input i places after the window's oldest. */
 PN_FN float pn_channel_in(const pn_channel *ch, int i)
 {
-    const int n_old = ch->n_conv - 1;
-    return *(i < n_old ? ch->window + i * ch->n_ch : ch->x + (i - n_old) * ch->n_ch);
+    const float *const p = i < ch->n_conv - 1 ? ch->window : ch->before;
+    return p[i * ch->n_ch];
 }
 
 /* Taps j0 .. j0 + N - 1 of token t's chains of N_CH channels, loaded together. */
@@ -74,11 +75,25 @@ PN_FN float pn_channel_conv(const pn_channel *ch, int t)
     return y[0];
 }
 
-/* The window after n_tok tokens. Row j is read as row n_tok + j, never before it is written. */
+/* The window after n_tok tokens, some rows at a time. Row j is read as row n_tok + j, never before
+ * it is written. */
 PN_FN void pn_channel_slide(const pn_channel *ch, float *window, int n_tok)
 {
-    for (int j = 0; j < ch->n_conv - 1; j++)
-        window[j * ch->n_ch] = pn_channel_in(ch, n_tok + j);
+    enum {
+        N = 3 /* rows whose loads are on their way at a time */
+    };
+    const int n_old = ch->n_conv - 1;
+#pragma unroll 1
+    for (int j0 = 0; j0 < n_old; j0 += N) {
+        float in[N];
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            in[j] = pn_channel_in(ch, n_tok + (j0 + j < n_old ? j0 + j : j0));
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            if (j0 + j < n_old)
+                window[(j0 + j) * ch->n_ch] = in[j];
+    }
 }
 
 PN_KERNEL(pn_k_conv)(pn_conv_args a)

@@ -101,13 +101,17 @@ PN_FN const void *pn_act_made(const pn_dacts &x, const pn_dmat &m, uint32_t i_ma
             pn_load_group(g[k], v + i0 + 256 * k, (int)(m.n - i0) - 256 * (int)k);
         if (i0 == 0)
             pn_prefetch_rows(m, i_mat, row0, row1);
+        pn_q8k *ks[N_AHEAD];
+        pn_q8s *ss[N_AHEAD];
 #pragma unroll
         for (uint32_t k = 0; k < N_AHEAD; k++) {
-            const uint32_t ig = i0 / 256 + k;
-            if (256 * ig < m.n)
-                pn_quantize_values(g[k], is_k ? (pn_q8k *)room + ig : 0,
-                                   is_k ? 0 : (pn_q8s *)room + ig);
+            ks[k] = is_k ? (pn_q8k *)room + i0 / 256 + k : 0;
+            ss[k] = is_k ? 0 : (pn_q8s *)room + i0 / 256 + k;
         }
+        if (i0 + 256 < m.n)
+            pn_quantize_groups<N_AHEAD>(g, ks, ss);
+        else
+            pn_quantize_values(g[0], ks[0], ss[0]);
     }
     __syncwarp();
     return room;

@@ -178,21 +178,50 @@ PN_FN float pn_gated_scales(const float *x, int n, int S, float eps)
     return mine;
 }
 
-/* A group of 256 values, rows of S each, S a divisor of 256 and at least 8. By one warp. */
-PN_FN void pn_gated_norm_256(const pn_outputs *out, const float *x, const float *w, const float *z,
-                             int S, float eps)
+/* The same for an S of 32 or more that is known: the rows' sums side by side. All 256 are there. */
+template <int S> PN_FN float pn_gated_scales_of(const float *x, float eps)
+{
+    const int lane = (int)pn_lane_id();
+    float a[256 / S], mine;
+#pragma unroll
+    for (int r = 0; r < 256 / S; r++) {
+        a[r] = 0.0f;
+#pragma unroll
+        for (int k = 0; k < S; k += 32)
+            a[r] = pn_fma(x[r * S + k + lane], x[r * S + k + lane], a[r]);
+    }
+    pn_warp_trees<256 / S>(a);
+    mine = a[0];
+#pragma unroll
+    for (int r = 1; r < 256 / S; r++)
+        mine = r * S <= 8 * lane ? a[r] : mine;
+    return pn_rms_scale(mine, S, eps);
+}
+
+/* A lane's gates and weights of a group of 256 values, rows of S each, S a divisor of 256 and at
+ * least 8; n values are there. */
+typedef struct pn_gated_group {
+    float z[8], w[8];
+} pn_gated_group;
+
+PN_FN void pn_gated_load(pn_gated_group *g, const float *w, const float *z, int S, int n)
 {
     const int w0 = 8 * (int)pn_lane_id() % S;
-    float v[8], g[8], w_v[8];
+    pn_load_8(g->z, z, n);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        g->w[i] = w[w0 + i];
+}
+
+/* That group. x: its values; s: the scale of this lane's row. By one warp. */
+PN_FN void pn_gated_norm_256(const pn_outputs *out, const float *x, const pn_gated_group *g,
+                             float s)
+{
+    float v[8];
     pn_load_8(v, x, out->n);
-    pn_load_8(g, z, out->n);
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        w_v[i] = w[w0 + i];
-    const float s = pn_gated_scales(x, out->n, S, eps);
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        v[i] = v[i] * s * w_v[i] * pn_silu(g[i]);
+        v[i] = v[i] * s * g->w[i] * pn_silu(g->z[i]);
     pn_store_256(out, v);
 }
 
@@ -219,7 +248,9 @@ PN_KERNEL(pn_k_gated_norm)(pn_gated_norm_args a)
         return;
     const pn_outputs out = pn_outputs_at(a.y, n, a.q8k, a.q8s, it, n, i);
     const int64_t at = it * n + 256 * i;
-    pn_gated_norm_256(&out, a.x + at, a.w, a.z + at, a.S, a.eps);
+    pn_gated_group g;
+    pn_gated_load(&g, a.w, a.z + at, a.S, out.n);
+    pn_gated_norm_256(&out, a.x + at, &g, pn_gated_scales(a.x + at, out.n, a.S, a.eps));
 }
 
 #endif

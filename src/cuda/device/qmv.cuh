@@ -499,6 +499,13 @@ PN_FN void pn_tail_prefetch(const pn_tail &tail)
         pn_prefetch_bytes(tail.norm.w, 4 * (uint32_t)tail.norm.n, threadIdx.x, blockDim.x);
 }
 
+/* Registers for as many blocks as pn_matmul_dims counts on where launches are short of warps. */
+#if PN_ARCH >= 900
+#define PN_QMV_BOUNDS __launch_bounds__(32 * PN_QMV_WARPS, PN_QMV_BLOCKS)
+#else
+#define PN_QMV_BOUNDS
+#endif
+
 /* One row or token after the other. s: there for PN_TAIL_ROUTER. */
 PN_FN void pn_matmul_tail(const pn_matmul_args &a, pn_route_smem *s)
 {
@@ -521,7 +528,7 @@ PN_FN void pn_matmul_tail(const pn_matmul_args &a, pn_route_smem *s)
     }
 }
 
-PN_KERNEL(pn_k_qmv)(pn_matmul_args a)
+PN_KERNEL(PN_QMV_BOUNDS pn_k_qmv)(pn_matmul_args a)
 {
     PN_DYN_SMEM(pn_route_smem, s);
     uint32_t block, row0, row1;
@@ -537,7 +544,7 @@ PN_KERNEL(pn_k_qmv)(pn_matmul_args a)
     pn_matmul_tail(a, s);
 }
 
-PN_KERNEL(pn_k_qmv_nx)(pn_matmul_args a)
+PN_KERNEL(PN_QMV_BOUNDS pn_k_qmv_nx)(pn_matmul_args a)
 {
     PN_DYN_SMEM(pn_route_smem, s);
     __shared__ pn_group_results res[PN_QMV_WARPS];

@@ -33,7 +33,7 @@ PN_FN int pn_sub_scale(uint32_t amax_bits, float u, int max)
     return s < 1 ? 1 : s > max ? max : s;
 }
 
-/* q = rne(x * is), packed; returns their sum. */
+/* q = rne(x * is), packed; returns their sum. What is not finite becomes some number. */
 PN_FN int pn_quantize8(const float x[8], float is, uint2 *q)
 {
     uint32_t word[2] = { 0, 0 };
@@ -68,59 +68,48 @@ PN_FN float pn_flat_d(uint32_t bits)
     return pn_asf(bits < PN_BITS_INF ? 0u : 0x7fc00000u);
 }
 
+/* d by some lanes, the padding by the others, `at` words behind it: no branch. */
+PN_FN void pn_put_d(float *at_d, int at, bool is_flat, uint32_t bits, float d)
+{
+    const float flat = pn_flat_d(bits);
+    d = is_flat ? flat : d;
+    at_d[at] = at ? 0.0f : d;
+}
+
 PN_FN void pn_quantize_k(pn_q8k *b, const float x[8], pn_amax amax, int lane)
 {
-    uint2 q = make_uint2(0, 0);
-    int s = 1, sum = 0;
-    float d = pn_flat_d(amax.of_all);
-    if (!pn_is_flat(amax.of_all, PN_Q8K_BITS_MIN)) {
-        const float all = pn_asf(amax.of_all), u = pn_div(16.0f, all);
-        d = pn_div(all, 2032.0f);
-        s = pn_sub_scale(amax.of_32, u, 16);
-        sum = s * pn_quantize8(x, pn_div(1.0f, d * pn_i2f(s)), &q);
-    }
-    sum = pn_sum_lanes(sum, 1, 1);
-    ((uint2 *)b->q)[lane] = q;
-    if (lane % 2 == 0)
-        b->bsum[lane / 2] = (int16_t)sum;
-    if (lane % 4 == 0)
-        b->s[lane / 4] = (int16_t)s;
-    if (lane < 3)
-        ((uint32_t *)b->pad)[lane] = 0;
-    if (lane == 3)
-        b->d = d;
+    const bool is_flat = pn_is_flat(amax.of_all, PN_Q8K_BITS_MIN);
+    const float all = is_flat ? 1.0f : pn_asf(amax.of_all), d = pn_div(all, 2032.0f);
+    const int s = pn_sub_scale(is_flat ? 0 : amax.of_32, pn_div(16.0f, all), 16);
+    uint2 q;
+    int sum = s * pn_quantize8(x, pn_div(1.0f, d * pn_i2f(s)), &q);
+    sum = pn_sum_lanes(is_flat ? 0 : sum, 1, 1);
+    ((uint2 *)b->q)[lane] = is_flat ? make_uint2(0, 0) : q;
+    b->bsum[lane / 2] = (int16_t)sum;
+    b->s[lane / 4] = (int16_t)s;
+    const int pad = (int)((float *)b->pad - &b->d), i = lane % 4;
+    pn_put_d(&b->d, i ? pad + i - 1 : 0, is_flat, amax.of_all, d);
 }
 
 PN_FN void pn_quantize_s(pn_q8s *b, const float x[8], pn_amax amax, int lane)
 {
-    uint2 q = make_uint2(0, 0);
-    int s = 1, sum = 0;
-    float d = pn_flat_d(amax.of_all);
-    if (!pn_is_flat(amax.of_all, PN_Q8S_BITS_MIN)) {
-        const float all = pn_asf(amax.of_all), u = pn_div(4096.0f, all);
-        d = pn_div(all, 520192.0f); /* 127 * 4096 */
-        s = pn_sub_scale(amax.of_32, u, 4096);
-        if (!(pn_asf(amax.of_16) > pn_asf(amax.of_32) * 0.5f))
-            s = (s + 1) / 2;
-        sum = s * pn_quantize8(x, pn_div(1.0f, d * pn_i2f(s)), &q);
-    }
-    sum = pn_sum_lanes(sum, 1, 2);
-    ((uint2 *)b->q)[lane] = q;
-    if (lane % 2 == 0)
-        b->s[lane / 2] = s;
-    if (lane % 4 == 0)
-        b->sum[lane / 4] = sum;
-    if (lane < 7)
-        ((uint32_t *)b->pad)[lane] = 0;
-    if (lane == 7)
-        b->d = d;
+    const bool is_flat = pn_is_flat(amax.of_all, PN_Q8S_BITS_MIN);
+    const float all = is_flat ? 1.0f : pn_asf(amax.of_all);
+    const float d = pn_div(all, 520192.0f); /* 127 * 4096 */
+    int s = pn_sub_scale(is_flat ? 0 : amax.of_32, pn_div(4096.0f, all), 4096);
+    if (!(pn_asf(amax.of_16) > pn_asf(amax.of_32) * 0.5f))
+        s = (s + 1) / 2;
+    uint2 q;
+    int sum = s * pn_quantize8(x, pn_div(1.0f, d * pn_i2f(s)), &q);
+    sum = pn_sum_lanes(is_flat ? 0 : sum, 1, 2);
+    ((uint2 *)b->q)[lane] = is_flat ? make_uint2(0, 0) : q;
+    b->s[lane / 2] = s;
+    b->sum[lane / 4] = sum;
+    pn_put_d(&b->d, lane % 8, is_flat, amax.of_all, d);
 }
 
-/* A lane's eight values of a group, +0 where a short one has ended, into the forms that are not
- * NULL, in global or shared memory. All 32 lanes of a warp call it. */
-PN_FN void pn_quantize_values(const float v[8], pn_q8k *k, pn_q8s *s)
+PN_FN pn_amax pn_amax_of(const float v[8])
 {
-    const int lane = threadIdx.x % 32;
     uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -131,10 +120,44 @@ PN_FN void pn_quantize_values(const float v[8], pn_q8k *k, pn_q8s *s)
     amax.of_16 = pn_max_lanes(bits, 1, 1);
     amax.of_32 = pn_max_lanes(amax.of_16, 2, 2);
     amax.of_all = pn_max_lanes(amax.of_32, 4, 16);
-    if (k)
-        pn_quantize_k(k, v, amax, lane);
-    if (s)
-        pn_quantize_s(s, v, amax, lane);
+    return amax;
+}
+
+/* A lane's eight values of N groups, +0 where a short one has ended, into the forms that are not
+ * NULL (the same ones of all groups), in global or shared memory. All 32 lanes of a warp call it.
+ * No branch parts groups or forms: their chains of operations run side by side. */
+template <int N>
+PN_FN void pn_quantize_groups(const float v[N][8], pn_q8k *const k[N], pn_q8s *const s[N])
+{
+    const int lane = threadIdx.x % 32;
+    pn_amax amax[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        amax[i] = pn_amax_of(v[i]);
+    if (k[0] && s[0])
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            pn_quantize_k(k[i], v[i], amax[i], lane);
+            pn_quantize_s(s[i], v[i], amax[i], lane);
+        }
+    else if (k[0])
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            pn_quantize_k(k[i], v[i], amax[i], lane);
+    else if (s[0])
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            pn_quantize_s(s[i], v[i], amax[i], lane);
+}
+PN_FN void pn_quantize_values(const float v[8], pn_q8k *k, pn_q8s *s)
+{
+    float one[1][8];
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        one[0][i] = v[i];
+    pn_q8k *const ks[1] = { k };
+    pn_q8s *const ss[1] = { s };
+    pn_quantize_groups<1>(one, ks, ss);
 }
 
 /* This lane's values of the group at x, of which n are left in the row (a multiple of 32, or none),

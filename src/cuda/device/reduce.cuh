@@ -24,12 +24,13 @@ PN_FN float pn_warp_tree(float a)
         a = a + __shfl_xor_sync(PN_FULL, a, o);
     return a;
 }
-/* Eight of them, side by side. */
-PN_FN void pn_warp_trees_8(float a[8])
+/* Several of them, side by side. */
+template <int N> PN_FN void pn_warp_trees(float a[N])
 {
+#pragma unroll
     for (int o = 16; o; o >>= 1)
 #pragma unroll
-        for (int g = 0; g < 8; g++)
+        for (int g = 0; g < N; g++)
             a[g] = a[g] + __shfl_xor_sync(PN_FULL, a[g], o);
 }
 PN_FN int pn_warp_sum_int(int a)
@@ -69,7 +70,7 @@ PN_FN float pn_warp_sum_squares(const float *x, int n)
         for (int g = 0; g < 8; g++)
             if (i0 + 32 * g < n)
                 a[g] = pn_fma(x[i0 + 32 * g], x[i0 + 32 * g], a[g]);
-    pn_warp_trees_8(a);
+    pn_warp_trees<8>(a);
     return pn_tree_8(a);
 }
 
@@ -90,22 +91,35 @@ PN_FN pn_fresh operator+(pn_fresh x, int64_t i)
     return x;
 }
 
-/* Whether this block is the last of n to come here; *count is 0 again then. What the others wrote
- * before they came can be read as pn_fresh. flag: shared. */
-PN_FN bool pn_arrive_last(int32_t *count, int n, int *flag)
+/* A place where n blocks arrive; *count is 0 before the first and after the last. */
+typedef struct pn_arrival {
+    int32_t *count;
+    int n;
+} pn_arrival;
+
+/* Whether this block is the last to come, to N places at once; is_last: shared, [N]. What the
+ * others wrote before they came can then be read as pn_fresh: past the first-level cache, behind a
+ * barrier that is behind the count, so that one fence, before it, is enough.
+ * Source: CUDA C++ Programming Guide, "Memory Fence Functions", the example there. */
+template <int N> PN_FN void pn_arrive(const pn_arrival at[N], int is_last[N])
 {
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) {
-        *flag = atomicAdd(count, 1) == n - 1;
-        if (*flag)
-            *count = 0;
-    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (threadIdx.x == 32 * (unsigned)i) { /* a warp each, so that none waits for another */
+            const bool is = atomicAdd(at[i].count, 1) == at[i].n - 1;
+            is_last[i] = is;
+            if (is)
+                *at[i].count = 0;
+        }
     __syncthreads();
-    const bool is_last = *flag;
-    if (is_last)
-        __threadfence();
-    return is_last;
+}
+PN_FN bool pn_arrive_last(int32_t *count, int n, int *is_last)
+{
+    const pn_arrival at[1] = { { count, n } };
+    pn_arrive<1>(at, is_last);
+    return *is_last;
 }
 
 enum {
@@ -145,22 +159,25 @@ PN_FN void pn_chains_run(pn_chains<T> *c, X x, int n, const Add &add)
             for (int k = 0; k < 256 / T; k++)
                 c->a[k] = add(v[j][k], c->a[k]);
     }
-    for (; i0 < n; i0 += 256)
+#pragma unroll 1
+    for (; i0 + 256 - T < n; i0 += 256)
 #pragma unroll
         for (int k = 0; k < 256 / T; k++)
-            if (i0 + T * k < n)
-                c->a[k] = add(x[i0 + T * k], c->a[k]);
+            c->a[k] = add(x[i0 + T * k], c->a[k]);
+#pragma unroll
+    for (int k = 0; k < 256 / T; k++)
+        if (i0 + T * k < n)
+            c->a[k] = add(x[i0 + T * k], c->a[k]);
 }
 
 /* The sum in every thread. part: shared, [8], not in use by others until the next barrier. */
-template <int T> PN_FN float pn_chains_join(const pn_chains<T> *c, int n, float *part)
+template <int T> PN_FN float pn_chains_join(pn_chains<T> *c, int n, float *part)
 {
+    pn_warp_trees<256 / T>(c->a);
+    if (pn_lane_id() == 0)
 #pragma unroll
-    for (int k = 0; k < 256 / T; k++) {
-        const float a = pn_warp_tree(c->a[k]);
-        if (pn_lane_id() == 0)
-            part[pn_warp_id() + T / 32 * k] = a;
-    }
+        for (int k = 0; k < 256 / T; k++)
+            part[pn_warp_id() + T / 32 * k] = c->a[k];
     __syncthreads();
     return n < 256 ? part[0] : pn_tree_8(part);
 }

@@ -13,7 +13,7 @@ template <int S> struct pn_step_smem {
     pn_delta_qk<S> qk;
     float q[S], k[S];                        /* before the L2 norm */
     float y[PN_DELTA_COLUMNS * 4 / 32][256]; /* one warp's group of 256 */
-    int flag;
+    int is_last[2];
 };
 
 /* The channels of one part that this thread makes: q and k by thread, v by column. */
@@ -74,13 +74,18 @@ PN_FN void pn_step_norm(pn_step_smem<S> *s, const pn_ssm_step_args *a, const pn_
         const int64_t it = part->tok0 + t, at = it * n + 256 * ig;
         const pn_outputs out = pn_outputs_at(a->y, n, a->q8k, a->q8s, it, n, ig);
         const pn_fresh y = { a->y + at };
+        pn_gated_group g;
         float v[8];
+        pn_gated_load(&g, a->norm_w, a->z + at, S, out.n);
         pn_load_8(v, y, out.n);
 #pragma unroll
         for (int i = 0; i < 8; i++)
             s->y[warp][8 * (int)pn_lane_id() + i] = v[i];
         __syncwarp();
-        pn_gated_norm_256(&out, s->y[warp], a->norm_w, a->z + at, S, a->eps);
+        const float scale = S < 32 ? pn_gated_scales(s->y[warp], out.n, S, a->eps)
+                            : pn_gated_scales_of < S < 32 ? 32
+                                                          : S > (s->y[warp], a->eps);
+        pn_gated_norm_256(&out, s->y[warp], &g, scale);
         __syncwarp();
     }
 }
@@ -110,17 +115,20 @@ template <int S> PN_FN void pn_ssm_step(const pn_ssm_step_args *a, pn_step_smem<
     pn_delta_store<S>(m, state, j);
 
     int32_t *const count = a->count + (int64_t)blockIdx.z * (a->n_group + a->n_head);
-    const int n_share = a->n_head / a->n_group * (int)gridDim.x;
-    const bool ends_group = pn_arrive_last(count + kh, n_share, &s->flag);
+    const int n_row = 256 / S, ig = vh / n_row, left = a->n_head - ig * n_row;
+    const pn_arrival at[2] = {
+        { count + kh, a->n_head / a->n_group * (int)gridDim.x },
+        { count + a->n_group + ig, (left < n_row ? left : n_row) * (int)gridDim.x },
+    };
+    pn_arrive<2>(at, s->is_last);
+    const bool ends_group = s->is_last[0], ends_norm = s->is_last[1];
     if (t % 4 == 0 && j < S) /* nobody else reads this column's window of v */
         pn_channel_slide(&c.ch[PN_STEP_V], c.window + c.at[PN_STEP_V], part->n_tok);
     if (ends_group && t < S) {
         pn_channel_slide(&c.ch[PN_STEP_Q], c.window + c.at[PN_STEP_Q], part->n_tok);
         pn_channel_slide(&c.ch[PN_STEP_K], c.window + c.at[PN_STEP_K], part->n_tok);
     }
-    const int n_row = 256 / S, ig = vh / n_row, left = a->n_head - ig * n_row;
-    if (pn_arrive_last(count + a->n_group + ig, (left < n_row ? left : n_row) * (int)gridDim.x,
-                       &s->flag))
+    if (ends_norm)
         pn_step_norm<S>(s, a, part, ig);
 }
 
