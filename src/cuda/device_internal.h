@@ -39,8 +39,9 @@ struct fc_stream {
     fc_device *dev;
     CUstream stream;
     bool is_recording;
-    bool
-        ends_with_kernel; /* the last that it was given is a launch, for which the next may begin */
+    /* The last that it was given is a launch, for which the next may begin. Streams of copies are
+     * used by several threads. */
+    atomic_bool ends_with_kernel;
 };
 
 struct fc_event {
