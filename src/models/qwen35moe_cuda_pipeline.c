@@ -13,7 +13,7 @@
 #include "models/qwen35moe_cuda.h"
 
 enum {
-    OWN_TOKENS = 200 /* what a micro-batch costs beside its tokens, in tokens: tiles that are not
+    OWN_TOKENS = 325 /* what a micro-batch costs beside its tokens, in tokens: tiles that are not
                         full, weights read again (make cuda-cost) */
 };
 

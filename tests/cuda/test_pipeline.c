@@ -177,8 +177,8 @@ static void test_sizes(void **state)
     gpu_rig r;
     const gpu_case c = of(1, 0);
     gpu_rig_open(&r, &gpu_small, &c);
-    static const int sizes[][2] = { { 1, 1 },      { 449, 449 },  { 450, 225 },
-                                    { 1024, 512 }, { 2048, 683 }, { 8192, 1366 } };
+    static const int sizes[][2] = { { 1, 1 },      { 731, 731 },  { 732, 366 },
+                                    { 1024, 512 }, { 2048, 683 }, { 8192, 1639 } };
     const pn_qwen35moe_gpu *const q = r.ex->gpu;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         assert_int_equal(pn_gpu_n_ubatch(q, sizes[i][0]), sizes[i][1]);
