@@ -277,16 +277,19 @@ PN_INLINE __m512i scaled(pn_type type, const __m512i s[2], __m512i w, int r)
         _mm512_permutexvar_epi16(word_control(type, 2, r), w));
 }
 
-/* One superblock of rows r and r + 1 of the parked eight. */
-PN_INLINE void dot_two(pn_type type, const uint8_t *block0, const uint8_t *block1, parked *park,
-                       size_t b, size_t r)
+/* One superblock of two rows: packed dots of each and the factors of both. */
+typedef struct unscaled {
+    __m512i row0[2], row1[2], w;
+} unscaled;
+
+/* Of rows r and r + 1 of the parked eight; parks what needs no scaling. */
+PN_INLINE unscaled multiply_two(pn_type type, const uint8_t *block0, const uint8_t *block1,
+                                parked *park, size_t b, size_t r)
 {
-    __m512i m, p0[2], p1[2];
-    const __m512i w = factors(type, block0, block1, park->sub_scale[b], park->bsum[b], &m);
-    dots(type, block0, block1, park, b, p0, p1);
-    const __m512i s0 = scaled(type, p0, w, 0), s1 = scaled(type, p1, w, 1);
-    _mm512_store_si512(&park->isum[b][r], _mm512_add_epi32(_mm512_shuffle_i64x2(s0, s1, 0x4e),
-                                                           _mm512_mask_blend_epi64(0xf0, s0, s1)));
+    __m512i m;
+    unscaled u;
+    u.w = factors(type, block0, block1, park->sub_scale[b], park->bsum[b], &m);
+    dots(type, block0, block1, park, b, u.row0, u.row1);
     if (has_min(type)) {
         _mm512_store_si512(&park->imin[b][r], m);
         park->d[b][r] = d_bits(type, block0) | (uint32_t)min_bits(type, block0) << 16;
@@ -295,6 +298,14 @@ PN_INLINE void dot_two(pn_type type, const uint8_t *block0, const uint8_t *block
         park->d[b][r] = d_bits(type, block0);
         park->d[b][r + 1] = d_bits(type, block1);
     }
+    return u;
+}
+
+PN_INLINE void scale_two(pn_type type, const unscaled *u, parked *park, size_t b, size_t r)
+{
+    const __m512i s0 = scaled(type, u->row0, u->w, 0), s1 = scaled(type, u->row1, u->w, 1);
+    _mm512_store_si512(&park->isum[b][r], _mm512_add_epi32(_mm512_shuffle_i64x2(s0, s1, 0x4e),
+                                                           _mm512_mask_blend_epi64(0xf0, s0, s1)));
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -346,6 +357,25 @@ PN_INLINE void prefetch_block(pn_type type, const uint8_t *block)
         _mm_prefetch((const char *)block + PREFETCH + i, _MM_HINT_T1);
 }
 
+/* nb superblocks of rows r and r + 1 of the parked eight. A superblock is scaled while the next
+ * one's loads and products are under way: from memory 1.3 times as fast. */
+PN_INLINE void rows_two(pn_type type, const uint8_t *block0, const uint8_t *block1, size_t nb,
+                        parked *park, size_t r)
+{
+    prefetch_block(type, block0);
+    prefetch_block(type, block1);
+    unscaled u = multiply_two(type, block0, block1, park, 0, r);
+    for (size_t b = 1; b < nb; b++) {
+        block0 += block_bytes(type);
+        block1 += block_bytes(type);
+        prefetch_block(type, block0);
+        prefetch_block(type, block1);
+        scale_two(type, &u, park, b - 1, r);
+        u = multiply_two(type, block0, block1, park, b, r);
+    }
+    scale_two(type, &u, park, nb - 1, r);
+}
+
 PN_INLINE void qmv(pn_type type, const void *w, size_t row_bytes, size_t n_row, const void *act,
                    size_t n, float *y)
 {
@@ -362,16 +392,9 @@ PN_INLINE void qmv(pn_type type, const void *w, size_t row_bytes, size_t n_row, 
             if (r0 == 0 || n_block > SEG)
                 park_acts(type, x + b0, nb, &park);
             for (size_t r = 0; r < nr; r += 2) {
-                const uint8_t *block0 =
+                const uint8_t *const block0 =
                     (const uint8_t *)w + (r0 + r) * row_bytes + b0 * block_bytes(type);
-                const uint8_t *block1 = r + 1 < nr ? block0 + row_bytes : block0;
-                for (size_t b = 0; b < nb; b++) {
-                    prefetch_block(type, block0);
-                    prefetch_block(type, block1);
-                    dot_two(type, block0, block1, &park, b, r);
-                    block0 += block_bytes(type);
-                    block1 += block_bytes(type);
-                }
+                rows_two(type, block0, r + 1 < nr ? block0 + row_bytes : block0, nb, &park, r);
             }
             for (size_t b = 0; b < nb; b++)
                 acc = _mm256_fmadd_ps(_mm256_set1_ps(x[b0 + b].d), float_step(type, &park, b), acc);
