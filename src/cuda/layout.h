@@ -10,12 +10,19 @@
  *     scales [n_row][n_unit][scale_bytes]
  *     d      [n_row][n_unit / units_per_d][d_bytes]
  *
- * Codes of a unit, x its 32-bit words (four 16-byte pieces of four), byte b of word i:
- *     2 bits   bits 2p.. of x[w], p = 0..3      weight 16 p + 4 w + b          (Q2_K, Q3_K)
- *     4 bits   x[i] lo, hi, i = 0..7            weights 4 i + b, 32 + 4 i + b
- *     Q6_K     as 4 bits; the high two bits as 2 bits in x[8 + w]
- *     8 bits   x[i], i = 0..15                  weight 4 i + b                 (Q8_0)
- *     high     one bit a weight: bit i % 8 of byte b of word i / 8             weight 4 i + b
+ * Codes of a unit of B bits a weight: x, 2 B words of 32 bits, those of a high plane the last two.
+ * Byte b of word c[i], i < 16, is the code of weight 4 i + b; the bytes of x have, in bits:
+ *     B = 2    c[4 p + w] in 2 p, 2 p + 1 of x[w], p, w < 4                             (Q2_K)
+ *     B = 3    c[w] in 0..2 of x[w], c[4 + w] in 3..5, w < 4; c[8 + k], c[10 + k] the same of
+ *              x[4 + k], k < 2; of c[12 + w] the high two in 6, 7 of x[w], the lowest in 6 + w % 2
+ *              of x[4 + w / 2]                                                          (Q3_K)
+ *     B = 4    c[i] in 0..3 of x[i], c[8 + i] in 4..7, i < 8
+ *     B = 5    c[i] in 0..4 of x[i], i < 10; of c[10 + w] the high three in 5..7 of x[w], w < 6,
+ *              the low two in 5, 6 of x[6 + w], w < 4, else in 7 of x[2 w - 2] and x[2 w - 1]
+ *     B = 6    c[i] in 0..5 of x[i], i < 12; of c[12 + w] two each in 6, 7 of x[w], x[4 + w],
+ *              x[8 + w], the highest first, w < 4                                       (Q6_K)
+ *     B = 8    c[i] is x[i]                                                             (Q8_0)
+ * so that most are opened by a mask alone, where a kernel takes them 2^k times as large.
  * Scales of a unit, bytes:
  *     Q2_K     scale lo, minimum hi, of each 16    Q3_K Q6_K   signed, of each 16
  *     Q4_K Q5_K  two scales, two minima, of each 32    IQ4_XS   signed, of each 32

@@ -53,32 +53,49 @@ static void encode(const coder *c, const int8_t *q, uint8_t *code, size_t n)
         code[i] = (uint8_t)(q[i] + c->offset);
 }
 
-/* Bits [shift, shift + 2) of four runs of 16 codes into 16 bytes. */
-static void pack2(const uint8_t *code, int shift, uint8_t *out)
+/* Codes to the bytes of n_bit bits a weight, as layout.h draws them; no bit leaves its byte. */
+static void pack(const uint8_t *code, size_t n_bit, uint8_t *out)
 {
-    for (int b = 0; b < 16; b++)
-        out[b] = (uint8_t)((code[b] >> shift & 3) | (code[16 + b] >> shift & 3) << 2 |
-                           (code[32 + b] >> shift & 3) << 4 | (code[48 + b] >> shift & 3) << 6);
-}
-
-static void pack4(const uint8_t *code, uint8_t *out)
-{
-    for (int b = 0; b < 32; b++)
-        out[b] = (uint8_t)((code[b] & 15) | (code[32 + b] & 15) << 4);
-}
-
-/* Bit `shift` of each code: of weight 4 i + b into bit i % 8 of byte 4 (i / 8) + b. Four codes at a
- * time: no bit leaves its byte. */
-static void pack1(const uint8_t *code, int shift, uint8_t *out)
-{
-    for (int half = 0; half < 2; half++) {
-        uint32_t bits = 0, c;
-        for (int i = 0; i < 8; i++) {
-            memcpy(&c, code + 32 * half + 4 * i, sizeof c);
-            bits |= (c >> shift & 0x01010101u) << i;
+    uint32_t c[16], x[16];
+    memcpy(c, code, sizeof c);
+    memcpy(x, c, sizeof x);
+    switch (n_bit) {
+    case 2:
+        for (int w = 0; w < 4; w++)
+            x[w] = c[w] | c[4 + w] << 2 | c[8 + w] << 4 | c[12 + w] << 6;
+        break;
+    case 3:
+        for (int w = 0; w < 4; w++)
+            x[w] = c[w] | c[4 + w] << 3 | (c[12 + w] & 0x06060606u) << 5;
+        for (int k = 0; k < 2; k++)
+            x[4 + k] = c[8 + k] | c[10 + k] << 3 | (c[12 + 2 * k] & 0x01010101u) << 6 |
+                       (c[13 + 2 * k] & 0x01010101u) << 7;
+        break;
+    case 4:
+        for (int i = 0; i < 8; i++)
+            x[i] = c[i] | c[8 + i] << 4;
+        break;
+    case 5:
+        for (int w = 0; w < 6; w++)
+            x[w] |= (c[10 + w] & 0x1c1c1c1cu) << 3;
+        for (int w = 0; w < 4; w++)
+            x[6 + w] |= (c[10 + w] & 0x03030303u) << 5;
+        for (int w = 4; w < 6; w++) {
+            x[2 * w - 2] |= (c[10 + w] & 0x02020202u) << 6;
+            x[2 * w - 1] |= (c[10 + w] & 0x01010101u) << 7;
         }
-        memcpy(out + 4 * half, &bits, sizeof bits);
+        break;
+    case 6:
+        for (int w = 0; w < 4; w++) {
+            x[w] |= (c[12 + w] & 0x30303030u) << 2;
+            x[4 + w] |= (c[12 + w] & 0x0c0c0c0cu) << 4;
+            x[8 + w] |= (c[12 + w] & 0x03030303u) << 6;
+        }
+        break;
+    default: /* 8 */
+        break;
     }
+    memcpy(out, x, 8 * n_bit);
 }
 
 /* --- a matrix's rows -------------------------------------------------------------------------- */
@@ -101,24 +118,12 @@ static void put_unit(const dest *d, size_t row, size_t u, const int8_t *q)
 {
     uint8_t code[PN_UNIT], packed[PN_UNIT];
     encode(&d->coder, q, code, PN_UNIT);
-    switch (d->l.code_bytes) {
-    case 16:
-        pack2(code, 0, packed);
-        break;
-    case 64:
-        memcpy(packed, code, PN_UNIT);
-        break;
-    default: /* 32; Q6_K's 48 */
-        pack4(code, packed);
-        if (d->l.code_bytes == 48)
-            pack2(code, 4, packed + 32);
-        break;
-    }
+    pack(code, (d->l.code_bytes + d->l.high_bytes) / 8, packed);
     const size_t n_piece = d->l.code_bytes / 16;
     for (size_t i = 0; i < n_piece; i++)
         memcpy(d->m + ((row * n_piece + i) * d->p.n_unit + u) * 16, packed + 16 * i, 16);
     if (d->l.high_bytes)
-        pack1(code, d->type == PN_TYPE_Q3_K ? 2 : 4, at(d, d->p.high, 8, row, u));
+        memcpy(at(d, d->p.high, 8, row, u), packed + d->l.code_bytes, 8);
 }
 
 /* Scales of unit u of a superblock. */

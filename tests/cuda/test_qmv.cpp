@@ -31,6 +31,17 @@ TEST(qmv_types, "every type and row length, one vector: the specification's bits
             }
 }
 
+TEST(qmv_quads, "a lane's rows four at a time, with others side by side: also those at the end")
+{
+    for (const uint32_t type : all_types)
+        for (size_t n_row = 282; n_row <= 302; n_row += 4) {
+            const weights w(type, 512, n_row, 1, W_TYPICAL);
+            const acts x(512, 1, X_NORMAL);
+            test_case("%s, %zu rows", type_name(type), n_row);
+            check_product(w, x, 1, false, 1);
+        }
+}
+
 TEST(qmv_families, "no weight and no activation breaks the integer sums")
 {
     for (const uint32_t type : all_types)

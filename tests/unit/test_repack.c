@@ -35,23 +35,54 @@ static const uint8_t *plane(const image *im, uint64_t at, uint32_t bytes, size_t
     return im->m + at + (row * im->p.n_unit + u) * bytes;
 }
 
+/* Where bit k of word i of a unit's codes lies, at n_bit bits a weight: of each byte of a word. */
+typedef struct bit_place {
+    size_t word, bit;
+} bit_place;
+
+static bit_place place_of(size_t n_bit, size_t i, size_t k)
+{
+    const bit_place as_it_is = { i, k };
+    switch (n_bit) {
+    case 2:
+        return (bit_place){ i % 4, i / 4 * 2 + k };
+    case 3:
+        if (i < 8)
+            return (bit_place){ i % 4, i / 4 * 3 + k };
+        if (i < 12)
+            return (bit_place){ 4 + i % 2, (i - 8) / 2 * 3 + k };
+        return k ? (bit_place){ i - 12, 5 + k } : (bit_place){ 4 + (i - 12) / 2, 6 + i % 2 };
+    case 4:
+        return (bit_place){ i % 8, i / 8 * 4 + k };
+    case 5:
+        if (i < 10)
+            return as_it_is;
+        if (k >= 2)
+            return (bit_place){ i - 10, 3 + k };
+        return i < 14 ? (bit_place){ i - 4, 5 + k } : (bit_place){ 2 * i - 21 - k, 7 };
+    case 6:
+        return i < 12 ? as_it_is : (bit_place){ i - 4 - k / 2 * 4, 6 + k % 2 };
+    default:
+        return as_it_is;
+    }
+}
+
 /* Weight i of a unit, as pn_unpack_* gives it. */
 static int weight(const image *im, size_t row, size_t u, size_t i)
 {
-    unsigned c;
-    if (im->l.code_bytes == 64)
-        return (int8_t)code_byte(im, row, u, i);
-    if (im->l.code_bytes == 16)
-        c = code_byte(im, row, u, i % 16) >> (2 * (i / 16)) & 3;
-    else
-        c = code_byte(im, row, u, i % 32) >> (4 * (i / 32)) & 15;
-    if (im->l.code_bytes == 48)
-        c |= (code_byte(im, row, u, 32 + i % 16) >> (2 * (i / 16)) & 3) << 4;
-    if (im->l.high_bytes) {
-        const uint8_t *const h = plane(im, im->p.high, 8, row, u);
-        const unsigned bit = h[i / 32 * 4 + i % 4] >> (i / 4 % 8) & 1;
-        c |= bit << (im->type == PN_TYPE_Q3_K ? 2 : 4);
+    const size_t n_code = im->l.code_bytes;
+    const size_t n_bit = (n_code + im->l.high_bytes) / 8;
+    unsigned c = 0;
+    for (size_t k = 0; k < n_bit; k++) {
+        const bit_place at = place_of(n_bit, i / 4, k);
+        const size_t byte = 4 * at.word + i % 4;
+        const unsigned x = byte < n_code
+                               ? code_byte(im, row, u, byte)
+                               : plane(im, im->p.high, im->l.high_bytes, row, u)[byte - n_code];
+        c |= (x >> at.bit & 1) << k;
     }
+    if (n_bit == 8)
+        return (int8_t)c;
     switch (im->type) {
     case PN_TYPE_IQ4_XS:
     case PN_TYPE_IQ4_NL:

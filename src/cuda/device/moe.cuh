@@ -35,7 +35,7 @@ PN_FN pn_expert pn_expert_of(const pn_moe_route &r, uint32_t token, uint32_t ran
     return e;
 }
 
-PN_KERNEL(pn_k_moe_up)(pn_moe_up_args a)
+PN_KERNEL(PN_QMV_BOUNDS pn_k_moe_up)(pn_moe_up_args a)
 {
     enum { /* most of a pair of warps, of which one has the gate's, one up's */
         ROWS = 8 * PN_MOE_UP_ITER
@@ -65,7 +65,8 @@ PN_KERNEL(pn_k_moe_up)(pn_moe_up_args a)
         h[row0 + i] = pn_silu(part[pair][0][i]) * part[pair][1][i];
 }
 
-PN_KERNEL(pn_k_moe_product)(pn_moe_product_args a)
+PN_KERNEL(PN_QMV_BOUNDS pn_k_moe_product)
+(pn_moe_product_args a)
 {
     const uint32_t token = blockIdx.z;
     const pn_expert e = pn_expert_of(a.route, token, blockIdx.y);

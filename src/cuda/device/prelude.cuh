@@ -105,6 +105,38 @@ PN_FN int pn_dp4a(int a, int b, int c)
 #endif
 }
 
+#if PN_ARCH >= 610
+/* The same of unsigned bytes a. */
+PN_FN int pn_dp4a_unsigned(uint32_t a, int b, int c)
+{
+#ifdef PN_CUSHIM
+    for (int i = 0; i < 32; i += 8)
+        c += (int)(uint8_t)(a >> i) * (int8_t)(b >> i);
+    return c;
+#else
+    int r;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+#endif
+}
+
+/* c + two signed halves a times signed bytes 2 HIGH, 2 HIGH + 1 of b; exact. */
+template <int HIGH> PN_FN int pn_dp2a(int a, uint32_t b, int c)
+{
+#ifdef PN_CUSHIM
+    c += (int16_t)a * (int8_t)(b >> 16 * HIGH);
+    return c + (a >> 16) * (int8_t)(b >> (16 * HIGH + 8));
+#else
+    int r;
+    if (HIGH)
+        asm("dp2a.hi.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    else
+        asm("dp2a.lo.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+#endif
+}
+#endif
+
 /* Integer tensor cores: c += a b, exact. A lane's fragments are those of PTX's mma.sync.aligned
  * .row.col .s32.s8.s8.s32: with g = lane / 4, t = lane % 4, a[i] holds 4 bytes of row
  * g + 8 (i % 2), columns 4 t + 16 (i / 2) on; b[i] of rows 4 t + 16 i on, column g; c[i] is row

@@ -4,14 +4,15 @@
  * warp the up to 8 groups of a row side by side, or fewer of several rows (pn_rows_at_once): the
  * integer sums meet in the four lanes, the float chain then runs over the groups in their order.
  *
- * pn_k_qmv: the vector's units stay in registers from row to row where a row has at most 8 groups,
- * and the next rows' weights are loaded while these are multiplied. pn_k_qmv_nx: the weights are
+ * pn_k_qmv: the vector's units stay in registers from row to row where a row has at most 8 groups.
+ * Of a lane's rows four are taken at a time, whose weights are on their way together: their sums
+ * meet so that each of the four lanes of a group has those of one row. pn_k_qmv_nx: the weights are
  * opened once and stay in registers over the columns; the chains run in as many lanes as there are
  * (row, column) pairs, over groups' results in shared memory.
  *
  * Both: the block that ends last may make the norm or the routing of the results (pn_tail).
  *
- * Bytes a row: those of the file's, nearly. Bound: memory; about 90 instructions a unit. */
+ * Bytes a row: those of the file's, nearly. Bound: memory; 60 to 90 instructions a unit. */
 #ifndef PN_CUDA_DEVICE_QMV_CUH
 #define PN_CUDA_DEVICE_QMV_CUH
 
@@ -20,6 +21,9 @@
 #include "cuda/device/router.cuh"
 
 _Static_assert(sizeof(pn_route_smem) <= PN_TAIL_SMEM, "what pn_matmul_dims asks for");
+
+/* Registers for as many blocks as pn_matmul_dims counts on; expanded activations leave fewer. */
+#define PN_QMV_BOUNDS __launch_bounds__(32 * PN_QMV_WARPS, PN_ARCH < 610 ? 1 : PN_QMV_BLOCKS)
 
 /* Where results go: y[c * y_stride + row - row0]; added to r[c * r_stride + row] if r is there. */
 struct pn_out {
@@ -60,78 +64,52 @@ PN_FN pn_lane pn_lane_of(uint32_t n)
     return l;
 }
 
-/* Takes rows row0 .. row1 - 1 of a matrix in steps of those side by side, each in n_pass passes of
- * the groups side by side. */
-struct pn_walk {
-    uint32_t row, row1, pass, n_pass, rows, n_group;
+/* --- one vector ------------------------------------------------------------------------------- */
+
+enum {
+    PN_QUAD = 4 /* a lane's rows whose sums meet at a time: each in one of the group's four lanes */
 };
 
-template <class W>
-PN_FN void pn_load_at(pn_raw<W> &raw, const pn_matrix &m, const pn_walk &w, const pn_lane &l)
+/* Of N numbers that four lanes each have, lane r gets the whole sums of numbers r, 4 + r, ... */
+template <int N> PN_FN void pn_scatter_sums(const int v[N], int r, int sum[N / 4])
 {
-    const uint32_t row = w.row + (uint32_t)l.row;
-    const uint32_t u = (w.pass * (uint32_t)l.n_side + (uint32_t)l.group) * 4 + (uint32_t)l.r;
-    if (row < w.row1 && u < m.n_unit)
-        pn_load_unit<W>(raw, m, row, u);
-    else
-        pn_raw_zero<W>(raw);
-}
-
-PN_FN void pn_step(pn_walk &w)
-{
-    if (++w.pass >= w.n_pass) {
-        w.pass = 0;
-        w.row += w.rows;
+    int half[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        const int keep = r & 1 ? v[2 * i + 1] : v[2 * i], give = r & 1 ? v[2 * i] : v[2 * i + 1];
+        half[i] = keep + __shfl_xor_sync(PN_FULL, give, 1);
+    }
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+        const int keep = r & 2 ? half[2 * i + 1] : half[2 * i];
+        const int give = r & 2 ? half[2 * i] : half[2 * i + 1];
+        sum[i] = keep + __shfl_xor_sync(PN_FULL, give, 2);
     }
 }
 
-PN_FN pn_walk pn_walk_of(uint32_t row0, uint32_t row1, uint32_t n, int n_side)
+/* The chain acc of the lane's row through the groups side by side, ascending, of which n_left are
+ * there; t: of the lane's group and row, d: of the group's activations. */
+PN_FN float pn_chain_groups(float acc, float t, float d, const pn_lane &l, int n_left)
 {
-    pn_walk w;
-    w.row = row0;
-    w.row1 = row1;
-    w.pass = 0;
-    w.n_group = (n + 255) / 256;
-    w.n_pass = (w.n_group + (uint32_t)n_side - 1) / (uint32_t)n_side;
-    w.rows = 8 / (uint32_t)n_side;
-    return w;
-}
-
-/* --- one vector ------------------------------------------------------------------------------- */
-
-/* The groups' results t of lanes' rows into acc, groups ascending; d[i]: of the i-th group. */
-PN_FN float pn_chain_groups(float t, float acc, const float d[8], const pn_lane &l, int n, int src)
-{
-    const int first = l.lane & ~(4 * l.n_side - 1);
+    const int n = n_left < l.n_side ? n_left : l.n_side;
+    const int first = (l.lane & ~(4 * l.n_side - 1)) + l.r;
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        if (i < l.n_side) {
-            const float ti = __shfl_sync(PN_FULL, t, first + 4 * i + src);
-            if (i < n)
-                acc = pn_fma(d[i], ti, acc);
-        }
+    for (int i = 0; i < 8; i++) {
+        const float di = __shfl_sync(PN_FULL, d, first ^ 4 * i);
+        const float ti = __shfl_sync(PN_FULL, t, first ^ 4 * i);
+        acc = i < n ? pn_fma(di, ti, acc) : acc;
+    }
     return acc;
 }
 
-/* A group's t, in lane src of its four. */
+/* Blocks of 32: a group's t, in the last of its four lanes. */
 template <class W>
-PN_FN float pn_group_1(const pn_raw<W> &raw, const pn_act64 &act, const pn_expanded &e, int r)
+PN_FN float pn_group_b(const pn_raw<W> &raw, const pn_act64 &act, const pn_expanded &e, int r)
 {
     pn_opened w;
-    pn_open<W>(raw, w);
-    if (W::is_k) {
-        int isum, imin;
-        pn_dot_k<W>(w, act, e, w.q, &isum, &imin);
-        isum += __shfl_xor_sync(PN_FULL, isum, 1);
-        isum += __shfl_xor_sync(PN_FULL, isum, 2);
-        if (W::has_min) {
-            imin += __shfl_xor_sync(PN_FULL, imin, 1);
-            imin += __shfl_xor_sync(PN_FULL, imin, 2);
-        }
-        return pn_superblock<W>(w, isum, imin);
-    }
     int isum[2];
-    pn_dot_b(act, e, w.q, isum);
+    pn_open_scales<W>(raw, w);
+    pn_dot_raw_b<W>(raw, act, e, isum);
     float t = pn_chain_b<W>(w, act, isum, 0.0f);
 #pragma unroll
     for (int i = 1; i < 4; i++) { /* the chain goes from lane to lane */
@@ -142,45 +120,115 @@ PN_FN float pn_group_1(const pn_raw<W> &raw, const pn_act64 &act, const pn_expan
     return t;
 }
 
+/* A quad of a warp's rows: those of its first lanes, `rows` apart, as far as below row1. */
+struct pn_quad {
+    uint32_t row, row1, rows;
+};
+PN_FN bool pn_quad_has(const pn_quad &q, uint32_t k)
+{
+    return k == 0 || q.row + k * q.rows < q.row1;
+}
+/* Of rows side by side beyond the last that one is read again, for nobody. */
+PN_FN uint32_t pn_quad_row(const pn_quad &q, uint32_t k, const pn_lane &l)
+{
+    const uint32_t row = q.row + k * q.rows + (uint32_t)l.row;
+    return row < q.row1 ? row : q.row1 - 1;
+}
+
+/* Unit u of rows k0 .. k0 + N - 1 of the quad; blocks of 32: with d, which is 0 past the end. */
+template <class W, int N>
+PN_FN void pn_load_rows(pn_raw<W> raw[N], const pn_matrix &m, const pn_quad &q, uint32_t k0,
+                        const pn_lane &l, uint32_t u)
+{
+    const uint32_t at = u < m.n_unit ? u : m.n_unit - 1;
+#pragma unroll
+    for (uint32_t k = 0; k < N; k++) {
+        if (!pn_quad_has(q, k0 + k))
+            continue;
+        const uint32_t row = pn_quad_row(q, k0 + k, l);
+        pn_load_codes<W>(raw[k], m, row, at);
+        if (!W::is_k)
+            raw[k].d = u < m.n_unit ? pn_load_d<W>(m, row, at) : make_uint2(0, 0);
+    }
+}
+
+/* What the four lanes of a group have of a quad. */
+struct pn_quad_sums {
+    int isum[PN_QUAD], imin[PN_QUAD]; /* superblock types: the lane's shares */
+    float t;                          /* blocks of 32: the lane's row's */
+};
+
+template <class W, int N>
+PN_FN void pn_sum_rows(pn_quad_sums &s, const pn_raw<W> raw[N], const pn_act64 &act,
+                       const pn_expanded &e, const pn_quad &q, uint32_t k0, const pn_lane &l)
+{
+#pragma unroll
+    for (uint32_t k = k0; k < k0 + N; k++) {
+        if (!pn_quad_has(q, k))
+            continue;
+        if (W::is_k) {
+            pn_dot_raw_k<W>(raw[k - k0], act, e, &s.isum[k], &s.imin[k]);
+        } else {
+            const float t = pn_group_b<W>(raw[k - k0], act, e, l.r);
+            const float whole = __shfl_sync(PN_FULL, t, l.lane | 3);
+            s.t = (uint32_t)l.r == k ? whole : s.t;
+        }
+    }
+}
+
 /* Rows [row0, row1) of matrix i_mat times the vector x, by one warp. */
 template <class W, bool IS_ANY>
 PN_FN void pn_rows_quant_1(const pn_dmat &mat, uint32_t i_mat, uint32_t row0, uint32_t row1,
                            const void *x, const pn_out &out)
 {
+    /* rows that are on their way at a time, for which registers are left */
+    constexpr int N = W::n_bit > 4 || PN_ARCH < 610 ? 2 : (int)PN_QUAD;
     const pn_lane l = pn_lane_of(mat.n);
     const pn_matrix m = pn_open_matrix<W>(mat, i_mat);
-    pn_walk at = pn_walk_of(row0, row1, mat.n, l.n_side), next = at;
-    pn_raw<W> raw, raw_next;
+    const uint32_t n_side = (uint32_t)l.n_side, n_group = (mat.n + 255) / 256;
+    pn_quad q = { row0, row1, 8 / n_side };
     pn_act64 act;
     pn_expanded e;
-    float d[8], acc = 0.0f;
-    pn_load_at<W>(raw_next, m, next, l);
+    float d = 0.0f;
 #pragma unroll 1
-    while (at.row < row1) {
-        raw = raw_next;
-        pn_step(next);
-        if (next.row < row1)
-            pn_load_at<W>(raw_next, m, next, l);
-        const uint32_t g0 = at.pass * (uint32_t)l.n_side, row = at.row + (uint32_t)l.row;
-        const bool is_mine = at.pass + 1 == at.n_pass && l.r == 0 && l.group == 0 && row < row1;
-        const float before = is_mine ? pn_before(out, row, 0) : 0.0f;
-        if (at.n_pass > 1 || at.row == row0) {
-            const uint32_t g = g0 + (uint32_t)l.group;
-            /* lanes past the end multiply a group that is there by weights of 0 */
-            pn_load_act<W, IS_ANY>(act, pn_act_group<W>(x, g < at.n_group ? g : 0), l.r);
-            pn_expand(e, act.q);
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                if (i < l.n_side && g0 + (uint32_t)i < at.n_group)
-                    d[i] = pn_act_d<W, IS_ANY>(pn_act_group<W>(x, g0 + i));
+    for (; q.row < row1; q.row += PN_QUAD * q.rows) {
+        const uint32_t own = q.row + (uint32_t)l.r * q.rows + (uint32_t)l.row;
+        const bool is_out = l.group == 0 && own < row1;
+        const float before = is_out ? pn_before(out, own, 0) : 0.0f;
+        float acc = 0.0f;
+#pragma unroll 1
+        for (uint32_t g0 = 0; g0 < n_group; g0 += n_side) {
+            /* lanes past the end have a group that is there, which no chain takes */
+            const uint32_t g = g0 + (uint32_t)l.group < n_group ? g0 + (uint32_t)l.group : 0;
+            const uint32_t u = 4 * g + (uint32_t)l.r;
+            pn_raw<W> raw[N];
+            uint2 own_d = make_uint2(0, 0);
+            pn_quad_sums s = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, 0.0f };
+            pn_load_rows<W, N>(raw, m, q, 0, l, u);
+            if (W::is_k)
+                own_d = pn_load_d<W>(m, pn_quad_row(q, (uint32_t)l.r, l), u);
+            if (n_group > n_side || q.row == row0) {
+                const uint8_t *const group = pn_act_group<W>(x, g);
+                d = pn_act_d<W, IS_ANY>(group);
+                pn_load_act<W, IS_ANY>(act, group, l.r);
+                pn_expand(e, act.q);
+            }
+            pn_sum_rows<W, N>(s, raw, act, e, q, 0, l);
+            if (N < (int)PN_QUAD) {
+                pn_load_rows<W, N>(raw, m, q, N, l, u);
+                pn_sum_rows<W, N>(s, raw, act, e, q, N, l);
+            }
+            if (W::is_k) {
+                int isum, imin = 0;
+                pn_scatter_sums<PN_QUAD>(s.isum, l.r, &isum);
+                if (W::has_min)
+                    pn_scatter_sums<PN_QUAD>(s.imin, l.r, &imin);
+                s.t = pn_superblock<W>(own_d.x, isum, imin);
+            }
+            acc = pn_chain_groups(acc, s.t, d, l, (int)(n_group - g0));
         }
-        const float t = pn_group_1<W>(raw, act, e, l.r);
-        acc = pn_chain_groups(t, acc, d, l, (int)(at.n_group - g0), W::is_k ? 0 : 3);
-        if (is_mine)
-            pn_put_onto(out, row, 0, acc, before);
-        if (at.pass + 1 == at.n_pass)
-            acc = 0.0f;
-        at = next;
+        if (is_out)
+            pn_put_onto(out, own, 0, acc, before);
     }
 }
 
@@ -342,23 +390,6 @@ struct pn_group_results {
     float t[8][PN_QMV_COLS];
 };
 
-/* Of the four lanes' sums of each column, lane r gets those of columns r and 4 + r. */
-PN_FN void pn_scatter_sums(const int v[PN_QMV_COLS], int r, int sum[2])
-{
-    int half[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int keep = r & 1 ? v[2 * i + 1] : v[2 * i], give = r & 1 ? v[2 * i] : v[2 * i + 1];
-        half[i] = keep + __shfl_xor_sync(PN_FULL, give, 1);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int keep = r & 2 ? half[2 * i + 1] : half[2 * i];
-        const int give = r & 2 ? half[2 * i] : half[2 * i + 1];
-        sum[i] = keep + __shfl_xor_sync(PN_FULL, give, 2);
-    }
-}
-
 /* The groups' t of all columns into shared memory. xg: column 0's activations of the lane's group;
  * stride: bytes from column to column. */
 template <class W>
@@ -396,13 +427,50 @@ PN_FN void pn_groups_nx(const pn_raw<W> &raw, const uint8_t *xg, size_t stride, 
     }
     if (W::is_k) {
         int s[2], m[2] = { 0, 0 };
-        pn_scatter_sums(isum, l.r, s);
+        pn_scatter_sums<PN_QMV_COLS>(isum, l.r, s);
         if (W::has_min)
-            pn_scatter_sums(imin, l.r, m);
+            pn_scatter_sums<PN_QMV_COLS>(imin, l.r, m);
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            t[4 * i + l.r] = pn_superblock<W>(w, s[i], m[i]);
+            t[4 * i + l.r] = pn_superblock<W>(raw.d.x, s[i], m[i]);
     }
+}
+
+/* Takes rows row0 .. row1 - 1 of a matrix in steps of those side by side, each in n_pass passes of
+ * the groups side by side. */
+struct pn_walk {
+    uint32_t row, row1, pass, n_pass, rows, n_group;
+};
+
+template <class W>
+PN_FN void pn_load_at(pn_raw<W> &raw, const pn_matrix &m, const pn_walk &w, const pn_lane &l)
+{
+    const uint32_t row = w.row + (uint32_t)l.row;
+    const uint32_t u = (w.pass * (uint32_t)l.n_side + (uint32_t)l.group) * 4 + (uint32_t)l.r;
+    if (row < w.row1 && u < m.n_unit)
+        pn_load_unit<W>(raw, m, row, u);
+    else
+        pn_raw_zero<W>(raw);
+}
+
+PN_FN void pn_step(pn_walk &w)
+{
+    if (++w.pass >= w.n_pass) {
+        w.pass = 0;
+        w.row += w.rows;
+    }
+}
+
+PN_FN pn_walk pn_walk_of(uint32_t row0, uint32_t row1, uint32_t n, int n_side)
+{
+    pn_walk w;
+    w.row = row0;
+    w.row1 = row1;
+    w.pass = 0;
+    w.n_group = (n + 255) / 256;
+    w.n_pass = (w.n_group + (uint32_t)n_side - 1) / (uint32_t)n_side;
+    w.rows = 8 / (uint32_t)n_side;
+    return w;
 }
 
 /* As pn_rows_quant_1 for n_col columns, stride bytes apart. */
@@ -498,13 +566,6 @@ PN_FN void pn_tail_prefetch(const pn_tail &tail)
     if (tail.kind == PN_TAIL_NORM && blockIdx.x == 0)
         pn_prefetch_bytes(tail.norm.w, 4 * (uint32_t)tail.norm.n, threadIdx.x, blockDim.x);
 }
-
-/* Registers for as many blocks as pn_matmul_dims counts on where launches are short of warps. */
-#if PN_ARCH >= 900
-#define PN_QMV_BOUNDS __launch_bounds__(32 * PN_QMV_WARPS, PN_QMV_BLOCKS)
-#else
-#define PN_QMV_BOUNDS
-#endif
 
 /* One row or token after the other. s: there for PN_TAIL_ROUTER. */
 PN_FN void pn_matmul_tail(const pn_matmul_args &a, pn_route_smem *s)

@@ -29,10 +29,12 @@ template <int TYPE> struct pn_wtype;
     template <> struct pn_wtype<id> {                                                        \
         static constexpr int type = id, pieces = code / 16; /* of 16 bytes of codes */       \
         static constexpr int high_bytes = high, scale_bytes = scale, d_bytes = d;            \
+        static constexpr int n_bit = (code + high) / 8; /* of a weight */                    \
         static constexpr bool is_k = per_d == 4; /* superblocks of 256, else blocks of 32 */ \
         static constexpr bool has_min = min_;                                                \
         static constexpr bool has_scale16 = scale16; /* of the product's integer scales */   \
         static constexpr bool has_table = pn_has_table(id);                                  \
+        static constexpr bool is_signed = has_table || n_bit == 8; /* as it is opened */     \
         static constexpr int offset = pn_offset(id); /* what a code is too large by */       \
     };
 PN_UNIT_LAYOUTS(PN_WTYPE)
@@ -72,27 +74,37 @@ template <class W> PN_FN void pn_raw_zero(pn_raw<W> &r)
     r.d = make_uint2(0, 0);
 }
 
+/* Unit u of a row but for d. A matrix has fewer than 2^32 pieces of 16 bytes. */
 template <class W>
-PN_FN void pn_load_unit(pn_raw<W> &r, const pn_matrix &m, uint32_t row, uint32_t u)
+PN_FN void pn_load_codes(pn_raw<W> &r, const pn_matrix &m, uint32_t row, uint32_t u)
 {
-    const uint64_t at = (uint64_t)row * m.n_unit;
-    const uint4 *const c = (const uint4 *)m.codes + at * W::pieces + u;
+    const uint4 *const c = (const uint4 *)m.codes + (row * m.n_unit * W::pieces + u);
+    const uint32_t at = row * m.n_unit + u;
 #pragma unroll
     for (int i = 0; i < W::pieces; i++)
         r.codes[i] = pn_ldg(c + i * m.n_unit);
     if (W::high_bytes)
-        r.high = pn_ldg((const uint2 *)m.high + at + u);
+        r.high = pn_ldg((const uint2 *)m.high + at);
     if (W::scale_bytes == 4)
-        r.scales = pn_ldg((const uint32_t *)m.scales + at + u);
+        r.scales = pn_ldg((const uint32_t *)m.scales + at);
     if (W::scale_bytes == 2)
-        r.scales = pn_ldg((const uint16_t *)m.scales + at + u);
-    const uint64_t i_d = W::is_k ? (at + u) / 4 : at + u;
-    if (W::d_bytes == 2)
-        r.d.x = pn_ldg((const uint16_t *)m.d + i_d);
-    if (W::d_bytes == 4)
-        r.d.x = pn_ldg((const uint32_t *)m.d + i_d);
+        r.scales = pn_ldg((const uint16_t *)m.scales + at);
+}
+
+template <class W> PN_FN uint2 pn_load_d(const pn_matrix &m, uint32_t row, uint32_t u)
+{
+    const uint32_t at = row * m.n_unit + u, i = W::is_k ? at / 4 : at;
     if (W::d_bytes == 8)
-        r.d = pn_ldg((const uint2 *)m.d + i_d);
+        return pn_ldg((const uint2 *)m.d + i);
+    return make_uint2(
+        W::d_bytes == 2 ? pn_ldg((const uint16_t *)m.d + i) : pn_ldg((const uint32_t *)m.d + i), 0);
+}
+
+template <class W>
+PN_FN void pn_load_unit(pn_raw<W> &r, const pn_matrix &m, uint32_t row, uint32_t u)
+{
+    pn_load_codes<W>(r, m, row, u);
+    r.d = pn_load_d<W>(m, row, u);
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -150,29 +162,77 @@ PN_FN void pn_look_up_8(const pn_table16 &t, uint32_t x, uint32_t &lo, uint32_t 
     hi = __byte_perm(a, b, 0x7531u);
 }
 
-/* Bits 2 p, 2 p + 1 of each byte. */
-PN_FN uint32_t pn_code2(uint32_t x, int p)
+/* Bits of a where m has ones, of b elsewhere: one instruction where there is one. */
+PN_FN uint32_t pn_bits_of(uint32_t m, uint32_t a, uint32_t b)
 {
-    return x >> (2 * p) & 0x03030303u;
+#if PN_ARCH >= 500 && !defined(PN_CUSHIM)
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(r) : "r"(m), "r"(a), "r"(b));
+    return r;
+#else
+    return (a & m) | (b & ~m);
+#endif
 }
 
-/* The high bit of word i's four weights, as bit `at` of each byte. */
-PN_FN uint32_t pn_high_bit(uint2 high, int i, int at)
+/* What a word of four codes is too large by, in bits, where masks alone have opened it. */
+template <class W> PN_FN constexpr int pn_code_shift(int i)
 {
-    const uint32_t h = i < 8 ? high.x : high.y;
-    const int by = at - (i & 7);
-    return (by >= 0 ? h << by : h >> -by) & (0x01010101u << at);
+    return W::n_bit == 2   ? i / 4 * 2
+           : W::n_bit == 3 ? (i < 12 ? (i < 8 ? i / 4 : i / 2 % 2) * 3 : 5)
+           : W::n_bit == 4 ? (W::has_table ? 0 : i / 8 * 4)
+           : W::n_bit == 5 ? (i < 10 ? 0 : 3)
+           : W::n_bit == 6 ? (i < 12 ? 0 : 2)
+                           : 0;
 }
 
-template <class W> PN_FN void pn_open_codes(const pn_raw<W> &r, uint32_t q[16])
+/* Word i of the codes of x (cuda/layout.h), 2^pn_code_shift times as large; no table. */
+template <class W> PN_FN uint32_t pn_mask_code(const uint32_t x[2 * W::n_bit], int i)
 {
-    uint32_t x[4 * W::pieces];
+    const uint32_t ones = 0x01010101u;
+    const int w = i - 2 * W::n_bit; /* of those that are put together */
+    switch (W::n_bit) {
+    case 2:
+        return x[i % 4] & (3 * ones) << (i / 4 * 2);
+    case 3:
+        if (i < 12)
+            return x[i < 8 ? i % 4 : 4 + i % 2] & (7 * ones) << pn_code_shift<W>(i);
+        return pn_bits_of(0xc0 * ones, x[i - 12], x[4 + (i - 12) / 2] >> (1 + i % 2)) & 0xe0 * ones;
+    case 4:
+        return x[i % 8] & (15 * ones) << (i / 8 * 4);
+    case 5:
+        if (w < 0)
+            return x[i] & 31 * ones;
+        if (w < 4)
+            return pn_bits_of(0xe0 * ones, x[w], x[6 + w] >> 2) & 0xf8 * ones;
+        return pn_bits_of(0xe0 * ones, x[w],
+                          pn_bits_of(0x10 * ones, x[2 * w - 2] >> 3, x[2 * w - 1] >> 4)) &
+               0xf8 * ones;
+    case 6:
+        if (w < 0)
+            return x[i] & 63 * ones;
+        return pn_bits_of(0xc0 * ones, x[w],
+                          pn_bits_of(0x30 * ones, x[4 + w] >> 2, x[8 + w] >> 4)) &
+               0xfc * ones;
+    default:
+        return x[i];
+    }
+}
+
+/* Codes for one use: signed bytes, or unsigned ones that are too large by W::offset and then
+ * 2^pn_code_shift times as large. */
+template <class W> PN_FN void pn_mask_codes(const pn_raw<W> &r, uint32_t q[16])
+{
+    uint32_t x[2 * W::n_bit];
 #pragma unroll
     for (int i = 0; i < W::pieces; i++) {
         x[4 * i] = r.codes[i].x;
         x[4 * i + 1] = r.codes[i].y;
         x[4 * i + 2] = r.codes[i].z;
         x[4 * i + 3] = r.codes[i].w;
+    }
+    if (W::high_bytes) {
+        x[2 * W::n_bit - 2] = r.high.x;
+        x[2 * W::n_bit - 1] = r.high.y;
     }
     if (W::has_table) {
         const pn_table16 t = pn_table_of<W>();
@@ -181,20 +241,19 @@ template <class W> PN_FN void pn_open_codes(const pn_raw<W> &r, uint32_t q[16])
             pn_look_up_8(t, x[i], q[i], q[8 + i]);
     } else {
 #pragma unroll
-        for (int i = 0; i < 16; i++) {
-            uint32_t c;
-            if (W::pieces == 1)
-                c = pn_code2(x[i % 4], i / 4);
-            else if (W::pieces == 4)
-                c = x[i];
-            else
-                c = (i < 8 ? x[i % 8] : x[i % 8] >> 4) & 0x0f0f0f0fu;
-            if (W::pieces == 3)
-                c |= pn_code2(x[8 + i % 4], i / 4) << 4;
-            if (W::high_bytes)
-                c |= pn_high_bit(r.high, i, W::type == PN_TYPE_Q3_K ? 2 : 4);
-            q[i] = W::offset ? pn_lower(c, W::offset) : c;
-        }
+        for (int i = 0; i < 16; i++)
+            q[i] = pn_mask_code<W>(x, i);
+    }
+}
+
+/* Signed bytes, for many uses. */
+template <class W> PN_FN void pn_open_codes(const pn_raw<W> &r, uint32_t q[16])
+{
+    pn_mask_codes<W>(r, q);
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const uint32_t c = q[i] >> pn_code_shift<W>(i);
+        q[i] = W::offset ? pn_lower(c, W::offset) : c;
     }
 }
 
