@@ -118,6 +118,15 @@ PN_FN const void *pn_act_made(const pn_dacts &x, const pn_dmat &m, uint32_t i_ma
     return room;
 }
 
+/* The weight of a token's expert of rank threadIdx.x, behind them the shared one's. */
+PN_FN float pn_share_of(const pn_moe_down_args &a, uint32_t token)
+{
+    const uint32_t n_used = a.route.n_used;
+    return threadIdx.x < n_used    ? a.top_w[token * n_used + threadIdx.x]
+           : threadIdx.x == n_used ? a.sgate[token]
+                                   : 0.0f;
+}
+
 PN_KERNEL(__launch_bounds__(32 * PN_MOE_DOWN_WARPS) pn_k_moe_down)(pn_moe_down_args a)
 {
     PN_DYN_SMEM(unsigned char, rooms); /* for each warp, activations of the longer kind */
@@ -132,12 +141,11 @@ PN_KERNEL(__launch_bounds__(32 * PN_MOE_DOWN_WARPS) pn_k_moe_down)(pn_moe_down_a
     if (warp == n_used)
         pn_prefetch_early(a.down_shexp, row0, row1);
     pn_grid_wait();
-    /* what the sum takes besides the products: on its way meanwhile */
+    /* what the sum takes besides the products: on its way meanwhile, where there are registers */
+    constexpr bool IS_AHEAD = PN_ARCH < 500 || PN_ARCH >= 610;
     float *const x_at = a.x + (size_t)token * n_embd + row0 + threadIdx.x;
-    const float before = threadIdx.x < row1 - row0 ? *x_at : 0.0f;
-    const float share = threadIdx.x < n_used    ? a.top_w[token * n_used + threadIdx.x]
-                        : threadIdx.x == n_used ? a.sgate[token]
-                                                : 0.0f;
+    const float before = IS_AHEAD && threadIdx.x < row1 - row0 ? *x_at : 0.0f;
+    const float share = IS_AHEAD ? pn_share_of(a, token) : 0.0f;
     if (warp <= n_used) {
         const pn_expert e = pn_expert_of(a.route, token, warp);
         const pn_dmat m = e.is_shexp ? a.down_shexp : a.down;
@@ -148,14 +156,14 @@ PN_KERNEL(__launch_bounds__(32 * PN_MOE_DOWN_WARPS) pn_k_moe_down)(pn_moe_down_a
         pn_rows_1<true>(m, (uint32_t)e.i_mat, row0, row1, x, out);
     }
     if (threadIdx.x <= n_used)
-        shares[threadIdx.x] = share;
+        shares[threadIdx.x] = IS_AHEAD ? share : pn_share_of(a, token);
     __syncthreads();
     if (threadIdx.x < row1 - row0) {
         float acc = 0.0f;
 #pragma unroll 4
         for (uint32_t r = 0; r <= n_used; r++)
             acc = pn_fma(shares[r], part[r][threadIdx.x], acc);
-        *x_at = before + acc;
+        *x_at = (IS_AHEAD ? before : *x_at) + acc;
     }
     if (a.tail.kind == PN_TAIL_NORM) {
         __shared__ float tail_part[8];

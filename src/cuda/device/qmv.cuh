@@ -22,8 +22,12 @@
 
 _Static_assert(sizeof(pn_route_smem) <= PN_TAIL_SMEM, "what pn_matmul_dims asks for");
 
-/* Registers for as many blocks as pn_matmul_dims counts on; expanded activations leave fewer. */
-#define PN_QMV_BOUNDS __launch_bounds__(32 * PN_QMV_WARPS, PN_ARCH < 610 ? 1 : PN_QMV_BLOCKS)
+/* Registers for as many blocks as pn_matmul_dims counts on. Expanded activations need more of them,
+ * and on 12.0 the compiler is two short. */
+#define PN_QMV_BOUNDS                                                          \
+    __launch_bounds__(32 * PN_QMV_WARPS, PN_ARCH < 610     ? 1                 \
+                                         : PN_ARCH >= 1200 ? PN_QMV_BLOCKS - 1 \
+                                                           : PN_QMV_BLOCKS)
 
 /* Where results go: y[c * y_stride + row - row0]; added to r[c * r_stride + row] if r is there. */
 struct pn_out {
