@@ -4,9 +4,9 @@
 mutate.py NAME OBJECTS      by `make mutant-NAME`, which sets the compilers' commands in the environment:
 SHIM_CXX, LINK_CXX for device code as C++; TEST_CC, LINK_C, LINK_TEST for the host's.
 
-The text `from` must be in its file exactly once. The changed file is compiled in a folder of its own,
-in the place of the one in the tree: device code with no more than the headers that the test needs;
-of the host's, the one file, linked in front of the library. A mutant that does not compile, lacks a kernel,
+The text `from` must be in its file exactly once: that of every fault in the table, whichever is planted.
+The changed file is compiled in a folder of its own, in the place of the one in the tree: device code with
+no more than the headers that the test needs; of the host's, the one file, linked in front of the library. A mutant that does not compile, lacks a kernel,
 or that the test does not notice is an error."""
 import os
 import pathlib
@@ -128,6 +128,11 @@ def main(name, objects):
         print(f"mutant {name}: SKIPPED, Python before 3.11 has no tomllib")
         return 0
     table = {key: m for part in tomllib.loads((HERE / "mutations.toml").read_text()).values() for key, m in part.items()}
+    for key, m in table.items():
+        n = pathlib.Path(m["file"]).read_text().count(m["from"])
+        if n != 1:
+            print(f"mutant {key}: its text is {n} times in {m['file']}")
+            return 1
     m, start = table[name], time.monotonic()
     if "ptx" in m and not (CUDA / "fetched").exists():
         print(f"mutant {name}: SKIPPED, NVRTC is not there")
