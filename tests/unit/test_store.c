@@ -35,6 +35,22 @@ ssize_t __wrap_pwrite(int fd, const void *src, size_t n, off_t off)
     return __real_pwrite(fd, src, n, off);
 }
 
+/* The writer, which may get no processor for long, has begun with the first border. */
+static void await_writing(pn_store *s)
+{
+    while (!store_stats(s).bytes)
+        usleep(100);
+}
+
+/* After a test that holds it and may have failed. */
+static int let_go(void **state)
+{
+    (void)state;
+    pthread_mutex_trylock(&hold);
+    pthread_mutex_unlock(&hold);
+    return 0;
+}
+
 /* --- a clock that can be set ------------------------------------------------------------------ */
 
 static atomic_long clock_ahead_s;
@@ -419,6 +435,7 @@ static void test_queue(void **state)
         store_put(s, ids, i);
         store_put(s, ids, i);
     }
+    await_writing(s);
     pn_seq seq = made_seq();
     seq.budget = &budget;
     pn_snapshot *snapshot;
@@ -453,8 +470,7 @@ static void test_steps_wait(void **state)
     pn_store *const s = store_open(pn_tmpdir_path("steps"), ample, 1, NULL);
     pthread_mutex_lock(&hold);
     store_put(s, other, 100);
-    while (!store_stats(s).bytes) /* it is being written */
-        usleep(100);
+    await_writing(s);
     store_put_ranked(s, ids, 300, PN_STORE_STEP);
     store_put_ranked(s, ids, 600, PN_STORE_STEP); /* instead of the one before */
     store_put_ranked(s, other, 400, PN_STORE_STEP);
@@ -512,13 +528,19 @@ static void test_side_by_side(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_restart),      cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_budget),       cmocka_unit_test(test_oldest_goes),
-        cmocka_unit_test(test_too_long),     cmocka_unit_test(test_lost_page),
-        cmocka_unit_test(test_clock),        cmocka_unit_test(test_shared_pages),
-        cmocka_unit_test(test_leaves),       cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_new_go_first),
-        cmocka_unit_test(test_steps_wait),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_oldest_goes),
+        cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_lost_page),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_shared_pages),
+        cmocka_unit_test(test_leaves),
+        cmocka_unit_test_teardown(test_queue, let_go),
+        cmocka_unit_test(test_side_by_side),
+        cmocka_unit_test(test_new_go_first),
+        cmocka_unit_test_teardown(test_steps_wait, let_go),
     };
     return cmocka_run_group_tests(tests, pn_tmpdir_setup, pn_tmpdir_teardown);
 }
