@@ -14,7 +14,7 @@ enum {
     PN_QMV_COLS = 8,    /* columns that pn_k_qmv_nx takes at once */
     /* how kernels and grids (matmul.c) divide the work */
     PN_QMV_WARPS = 4,       /* of a block, each with rows of its own */
-    PN_QMV_BLOCKS = 4,      /* such blocks that a multiprocessor has registers for */
+    PN_QMV_BLOCKS = 4,      /* such blocks that most multiprocessors have registers for */
     PN_TILE_ROWS = 64,      /* of a prefill tile, 128 threads */
     PN_TILE_COLS = 64,      /* tokens of a tile of pn_k_gemm */
     PN_MOE_TILE_COLS = 32,  /* tokens of an expert in a tile */

@@ -53,49 +53,45 @@ static void encode(const coder *c, const int8_t *q, uint8_t *code, size_t n)
         code[i] = (uint8_t)(q[i] + c->offset);
 }
 
-/* Codes to the bytes of n_bit bits a weight, as layout.h draws them; no bit leaves its byte. */
-static void pack(const uint8_t *code, size_t n_bit, uint8_t *out)
+/* Codes c, a byte each, to x of 2, 3, ... bits a weight, as layout.h draws them: four codes a word,
+ * of which no bit leaves its byte. */
+static void pack2(const uint32_t c[16], uint32_t x[4])
 {
-    uint32_t c[16], x[16];
-    memcpy(c, code, sizeof c);
-    memcpy(x, c, sizeof x);
-    switch (n_bit) {
-    case 2:
-        for (int w = 0; w < 4; w++)
-            x[w] = c[w] | c[4 + w] << 2 | c[8 + w] << 4 | c[12 + w] << 6;
-        break;
-    case 3:
-        for (int w = 0; w < 4; w++)
-            x[w] = c[w] | c[4 + w] << 3 | (c[12 + w] & 0x06060606u) << 5;
-        for (int k = 0; k < 2; k++)
-            x[4 + k] = c[8 + k] | c[10 + k] << 3 | (c[12 + 2 * k] & 0x01010101u) << 6 |
-                       (c[13 + 2 * k] & 0x01010101u) << 7;
-        break;
-    case 4:
-        for (int i = 0; i < 8; i++)
-            x[i] = c[i] | c[8 + i] << 4;
-        break;
-    case 5:
-        for (int w = 0; w < 6; w++)
-            x[w] |= (c[10 + w] & 0x1c1c1c1cu) << 3;
-        for (int w = 0; w < 4; w++)
-            x[6 + w] |= (c[10 + w] & 0x03030303u) << 5;
-        for (int w = 4; w < 6; w++) {
-            x[2 * w - 2] |= (c[10 + w] & 0x02020202u) << 6;
-            x[2 * w - 1] |= (c[10 + w] & 0x01010101u) << 7;
-        }
-        break;
-    case 6:
-        for (int w = 0; w < 4; w++) {
-            x[w] |= (c[12 + w] & 0x30303030u) << 2;
-            x[4 + w] |= (c[12 + w] & 0x0c0c0c0cu) << 4;
-            x[8 + w] |= (c[12 + w] & 0x03030303u) << 6;
-        }
-        break;
-    default: /* 8 */
-        break;
+    for (int w = 0; w < 4; w++)
+        x[w] = c[w] | c[4 + w] << 2 | c[8 + w] << 4 | c[12 + w] << 6;
+}
+
+static void pack3(const uint32_t c[16], uint32_t x[6])
+{
+    for (int w = 0; w < 4; w++)
+        x[w] = c[w] | c[4 + w] << 3 | (c[12 + w] & 0x06060606u) << 5;
+    for (int k = 0; k < 2; k++)
+        x[4 + k] = c[8 + k] | c[10 + k] << 3 | (c[12 + 2 * k] & 0x01010101u) << 6 |
+                   (c[13 + 2 * k] & 0x01010101u) << 7;
+}
+
+static void pack4(const uint32_t c[16], uint32_t x[8])
+{
+    for (int i = 0; i < 8; i++)
+        x[i] = c[i] | c[8 + i] << 4;
+}
+
+static void pack5(const uint32_t c[16], uint32_t x[10])
+{
+    for (int w = 0; w < 6; w++)
+        x[w] = c[w] | (c[10 + w] & 0x1c1c1c1cu) << 3;
+    for (int w = 0; w < 4; w++)
+        x[6 + w] = c[6 + w] | (c[10 + w] & 0x03030303u) << 5 |
+                   (c[14 + w / 2] >> (1 - w % 2) & 0x01010101u) << 7;
+}
+
+static void pack6(const uint32_t c[16], uint32_t x[12])
+{
+    for (int w = 0; w < 4; w++) {
+        x[w] = c[w] | (c[12 + w] & 0x30303030u) << 2;
+        x[4 + w] = c[4 + w] | (c[12 + w] & 0x0c0c0c0cu) << 4;
+        x[8 + w] = c[8 + w] | (c[12 + w] & 0x03030303u) << 6;
     }
-    memcpy(out, x, 8 * n_bit);
 }
 
 /* --- a matrix's rows -------------------------------------------------------------------------- */
@@ -116,9 +112,29 @@ static uint8_t *at(const dest *d, uint64_t plane, uint32_t bytes, size_t row, si
 
 static void put_unit(const dest *d, size_t row, size_t u, const int8_t *q)
 {
-    uint8_t code[PN_UNIT], packed[PN_UNIT];
-    encode(&d->coder, q, code, PN_UNIT);
-    pack(code, (d->l.code_bytes + d->l.high_bytes) / 8, packed);
+    uint32_t c[PN_UNIT / 4], x[PN_UNIT / 4];
+    encode(&d->coder, q, (uint8_t *)c, PN_UNIT);
+    switch ((d->l.code_bytes + d->l.high_bytes) / 8) { /* bits a weight */
+    case 2:
+        pack2(c, x);
+        break;
+    case 3:
+        pack3(c, x);
+        break;
+    case 4:
+        pack4(c, x);
+        break;
+    case 5:
+        pack5(c, x);
+        break;
+    case 6:
+        pack6(c, x);
+        break;
+    default:
+        memcpy(x, c, sizeof x);
+        break;
+    }
+    const uint8_t *const packed = (const uint8_t *)x;
     const size_t n_piece = d->l.code_bytes / 16;
     for (size_t i = 0; i < n_piece; i++)
         memcpy(d->m + ((row * n_piece + i) * d->p.n_unit + u) * 16, packed + 16 * i, 16);

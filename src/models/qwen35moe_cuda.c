@@ -206,7 +206,7 @@ static void head(pn_qwen35moe_gpu_pass *p)
 void pn_gpu_after_layers(pn_qwen35moe_gpu_pass *p)
 {
     mark_bad_x(p);
-    if (!p->n_out)
+    if (!p->n_out || p->st != PN_OK)
         return;
     pn_gpu_move_to(p, p->q->gpus.n - 1, true);
     head(p);
