@@ -21,11 +21,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIXES = ["q3_k_m", "q4_k_m", "q8trunk"]
 # name: pantheon's arguments; llama.cpp's, one list for each variant of which the better counts; what counts
 CASES = {
-    "decode": (["-p", "16", "-n", "64"], [["-p", "16", "-n", "64"]], "decode"),
+    "decode": (["-p", "512", "-n", "64"], [["-p", "512", "-n", "64"]], "decode"),
     "prefill 512": (["-p", "512", "-n", "0"], [["-p", "512", "-n", "0"]], "prefill"),
     "prefill 2048": (["-p", "2048", "-n", "0", "--batch", "2048"],
                      [["-p", "2048", "-n", "0", "--ubatch", u] for u in ("512", "2048")], "prefill"),
-    "decode avx2": (["-p", "16", "-n", "64", "--isa", "avx2"], [], "decode"),
+    "decode avx2": (["-p", "512", "-n", "64", "--isa", "avx2"], [], "decode"),
     "prefill 2048 avx2": (["-p", "2048", "-n", "0", "--isa", "avx2"], [], "prefill"),
     "decode at 8192": (["-d", "8192", "-p", "16", "-n", "64"], [["-d", "8192", "-p", "16", "-n", "64"]], "decode"),
     "prefill 512 at 8192": (["-d", "8192", "-p", "512", "-n", "0"], [["-d", "8192", "-p", "512", "-n", "0"]], "prefill"),

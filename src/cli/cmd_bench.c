@@ -14,6 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    READ_TIMES = 8, /* of a round's decodes; and at their end */
+    READINGS = 3    /* of the memory each time */
+};
+
 typedef struct bench {
     const pn_cli_opts *opts;
     pn_model *model;
@@ -27,8 +32,9 @@ typedef struct bench {
     int32_t *tokens;          /* [n_seq][depth + p + n] */
     int64_t n_tok;            /* of one sequence */
     double *prefill, *decode; /* [r] tokens/s */
-    double *read;             /* [r] bytes/s that memory was read at beside each round */
-    pn_cli_limits limits;     /* read_bytes_s: their median */
+    pn_reader *reader;
+    double *read;         /* [r] bytes/s that memory was read at during each round */
+    pn_cli_limits limits; /* read_bytes_s: their median */
     pn_cli_profile prefill_stages, decode_stages; /* of the measured rounds */
     pn_cli_bar bar;
 } bench;
@@ -80,8 +86,30 @@ static pn_status go_to_depth(bench *b, int i, pn_err *err)
     return feed(b, i, d - 1, 1, err);
 }
 
-/* One measured round over all sequences: depth, then the timed prompt, then n decodes together. */
-static pn_status round_of(bench *b, double *prefill, double *decode, pn_err *err)
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *x, int64_t n)
+{
+    double tmp[1000];
+    memcpy(tmp, x, (size_t)n * sizeof *x);
+    qsort(tmp, (size_t)n, sizeof *tmp, by_value);
+    return n % 2 ? tmp[n / 2] : (tmp[n / 2 - 1] + tmp[n / 2]) / 2;
+}
+
+/* Adds a few readings of the memory to the n that are there. */
+static void read_memory(bench *b, double *readings, int *n)
+{
+    for (int i = 0; i < READINGS; i++)
+        readings[(*n)++] = pn_cli_measure_read(b->exec, &b->reader);
+}
+
+/* One measured round over all sequences: depth, then the timed prompt, then n decodes together.
+ * The machine drifts within seconds, so its memory is measured between the decodes. */
+static pn_status round_of(bench *b, double *prefill, double *decode, double *read, pn_err *err)
 {
     const int64_t d = b->opts->n_depth, p = b->opts->n_prompt, n = b->opts->n_predict;
     double prefill_s = 0;
@@ -93,7 +121,8 @@ static pn_status round_of(bench *b, double *prefill, double *decode, pn_err *err
         prefill_s += pn_now_s() - t0;
         pn_cli_profile_take(&b->prefill_stages, b->exec);
     }
-    const double t0 = pn_now_s();
+    double decode_s = 0, readings[READINGS * (READ_TIMES + 1)];
+    int n_reading = 0;
     for (int64_t k = 0; k < n; k++) {
         for (int i = 0; i < b->n_seq; i++)
             b->parts[i] = (pn_part){ pn_state_seq(b->states[i]), token(b, i, d + p + k), 1,
@@ -101,9 +130,14 @@ static pn_status round_of(bench *b, double *prefill, double *decode, pn_err *err
         const pn_batch batch = { .parts = b->parts,
                                  .n_part = b->n_seq,
                                  .should_stop = should_stop };
+        if (k % ((n + READ_TIMES - 1) / READ_TIMES) == 0)
+            read_memory(b, readings, &n_reading);
+        const double t0 = pn_now_s();
         PN_TRY(pn_get_forward_fn(b->model)(b->exec, &batch, err));
+        decode_s += pn_now_s() - t0;
     }
-    const double decode_s = pn_now_s() - t0;
+    read_memory(b, readings, &n_reading);
+    *read = median(readings, n_reading);
     pn_cli_profile_take(&b->decode_stages, b->exec);
     *prefill = p && prefill_s > 0 ? b->n_seq * (double)p / prefill_s : 0;
     *decode = n && decode_s > 0 ? b->n_seq * (double)n / decode_s : 0;
@@ -117,20 +151,6 @@ void pn_bench_tokens(int32_t *tokens, int64_t n, int n_vocab)
         x = x * 6364136223846793005u + 1442695040888963407u;
         tokens[i] = (int32_t)((x >> 33) % (uint64_t)n_vocab);
     }
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *x, int64_t n)
-{
-    double tmp[1000];
-    memcpy(tmp, x, (size_t)n * sizeof *x);
-    qsort(tmp, (size_t)n, sizeof *tmp, by_value);
-    return n % 2 ? tmp[n / 2] : (tmp[n / 2 - 1] + tmp[n / 2]) / 2;
 }
 
 /* Largest distance from the median, as a share of it. */
@@ -238,15 +258,12 @@ static pn_status measure(bench *b, pn_err *err)
     for (int64_t i = 0; i < r; i++) {
         pn_cli_progress(&b->bar, "measuring", (uint64_t)i, (uint64_t)r);
         if (i == 0) { /* the first round only warms up: pages are read, threads are awake */
-            PN_TRY(round_of(b, &b->prefill[0], &b->decode[0], err));
+            PN_TRY(round_of(b, &b->prefill[0], &b->decode[0], &b->read[0], err));
             b->prefill_stages = b->decode_stages = (pn_cli_profile){ 0 };
         }
-        /* The machine drifts, so its limit is taken on both sides of every round. */
-        const double before = pn_cli_measure_limits(b->exec).read_bytes_s;
-        PN_TRY(round_of(b, &b->prefill[i], &b->decode[i], err));
-        b->limits = pn_cli_measure_limits(b->exec);
-        b->read[i] = (before + b->limits.read_bytes_s) / 2;
+        PN_TRY(round_of(b, &b->prefill[i], &b->decode[i], &b->read[i], err));
     }
+    b->limits = pn_cli_measure_limits(b->exec);
     b->limits.read_bytes_s = median(b->read, r);
     pn_cli_bar_clear(&b->bar);
     return PN_OK;
@@ -362,6 +379,7 @@ int pn_cmd_bench(const pn_cli_opts *opts)
     pn_free(b.prefill);
     pn_free(b.decode);
     pn_free(b.read);
+    pn_reader_free(b.reader);
     pn_exec_free(b.exec);
     pn_model_free(b.model);
     return st == PN_OK ? PN_EXIT_OK : pn_cli_fail(&err);

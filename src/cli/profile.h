@@ -5,12 +5,16 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "pantheon/pantheon.h"
+#include "tools/limits.h"
 
 /* What the executor's threads can do at best, measured. 0: not known. */
 typedef struct pn_cli_limits {
     double read_bytes_s, i8_macs_s, f32_macs_s;
 } pn_cli_limits;
 pn_cli_limits pn_cli_measure_limits(const pn_exec *exec);
+/* One more reading of how fast memory is read, bytes a second; of a GPU what the data sheet says.
+ * *reader is NULL at first and the caller's to free. */
+double pn_cli_measure_read(const pn_exec *exec, pn_reader **reader);
 
 enum {
     PN_CLI_STAGE_MAX = 64

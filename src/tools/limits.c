@@ -6,57 +6,67 @@
 #include <string.h>
 
 enum {
-    PIECE = 1 << 20,     /* bytes of one item: far over what a thread's start costs */
     PEAK_ITER = 1 << 13, /* rounds of one item: some 0.05 ms */
     PEAK_ITEMS = 256
 };
 
-typedef struct reader {
-    uint8_t *data;
+struct pn_reader {
+    pn_pool *pool;
+    pn_span *pieces; /* [n_piece] */
+    size_t n_piece;
     uint64_t sums[PN_POOL_MAX_THREADS * 8]; /* one cache line a thread: keeps the loads alive */
-} reader;
+};
 
-static void touch(void *ctx, size_t i0, size_t i1, int ith)
-{
-    (void)ith;
-    memset(((reader *)ctx)->data + i0 * PIECE, 1, (i1 - i0) * PIECE);
-}
-
-/* Eight sums, so that the loads of a line do not wait for each other. */
+/* Items: pieces. Eight sums, so that the loads of a line do not wait for each other. */
 static void read_pieces(void *ctx, size_t i0, size_t i1, int ith)
 {
-    reader *const r = ctx;
+    pn_reader *const r = ctx;
     uint64_t s[8] = { 0 };
-    const uint8_t *const end = r->data + i1 * PIECE;
-    for (const uint8_t *p = r->data + i0 * PIECE; p < end; p += 64) {
-        uint64_t v[8];
-        memcpy(v, p, sizeof v);
-        for (int i = 0; i < 8; i++)
-            s[i] += v[i];
-    }
-    for (int i = 0; i < 8; i++)
-        r->sums[ith * 8] += s[i];
+    for (size_t i = i0; i < i1; i++)
+        for (size_t at = 0; at + sizeof s <= r->pieces[i].len; at += sizeof s) {
+            uint64_t v[8];
+            memcpy(v, r->pieces[i].ptr + at, sizeof v);
+            for (int k = 0; k < 8; k++)
+                s[k] += v[k];
+        }
+    for (int k = 0; k < 8; k++)
+        r->sums[ith * 8] += s[k];
 }
 
-double pn_read_bandwidth(pn_pool *pool, size_t bytes, int n_run)
+pn_reader *pn_reader_new(pn_pool *pool, const pn_span *pieces, size_t n_piece)
 {
-    const size_t n_piece = bytes / PIECE;
-    reader *const r = pn_calloc(1, sizeof *r);
-    if (r)
-        r->data = pn_pages_alloc(n_piece * PIECE);
-    double best_s = 0;
-    if (r && r->data) {
-        pn_pool_run(pool, n_piece, 1, touch, r);
-        for (int i = 0; i < n_run; i++) {
-            const double t0 = pn_now_s();
-            pn_pool_run(pool, n_piece, 8, read_pieces, r);
-            const double took_s = pn_now_s() - t0;
-            best_s = !best_s || took_s < best_s ? took_s : best_s;
-        }
-        pn_pages_free(r->data, n_piece * PIECE);
+    pn_reader *const r = pn_calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->pool = pool;
+    r->n_piece = n_piece;
+    r->pieces = pn_calloc(n_piece, sizeof *r->pieces);
+    if (!r->pieces) {
+        pn_free(r);
+        return NULL;
     }
+    memcpy(r->pieces, pieces, n_piece * sizeof *r->pieces);
+    pn_reader_run(r);
+    return r;
+}
+
+void pn_reader_free(pn_reader *r)
+{
+    if (r)
+        pn_free(r->pieces);
     pn_free(r);
-    return best_s > 0 ? (double)(n_piece * PIECE) / best_s : 0;
+}
+
+double pn_reader_run(pn_reader *r)
+{
+    if (!r)
+        return 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < r->n_piece; i++)
+        bytes += r->pieces[i].len;
+    const double t0 = pn_now_s();
+    pn_pool_run(r->pool, r->n_piece, 1, read_pieces, r);
+    return (double)bytes / (pn_now_s() - t0);
 }
 
 static void run_peak(void *ctx, size_t i0, size_t i1, int ith)
