@@ -254,12 +254,12 @@ int http_run_read(int fd, pn_buf *in, double limit_s, const char *until)
     }
 }
 
-int http_run_ask(http_run *r, const char *request, size_t len, double limit_s, pn_buf *out)
+int http_run_ask(http_run *r, const char *request, size_t len, pn_buf *out)
 {
     pn_buf in = { 0 };
     const int fd = http_run_connect(r);
     http_run_send(fd, request, len);
-    const int end = http_run_read(fd, &in, limit_s, NULL);
+    const int end = http_run_read(fd, &in, HTTP_RUN_WAIT_S, NULL);
     close(fd);
     const char *const text = pn_buf_cstr(&in);
     int status = end ? 0 : -1;
@@ -276,7 +276,7 @@ const char http_run_get_health[] =
 
 int http_run_health(http_run *r)
 {
-    return http_run_ask(r, http_run_get_health, sizeof http_run_get_health - 1, 5, NULL);
+    return http_run_ask(r, http_run_get_health, sizeof http_run_get_health - 1, NULL);
 }
 
 void http_run_get(int fd, const char *path)

@@ -1,5 +1,7 @@
 #include "support/tmpdir.h"
 
+#include "support/check.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,6 +32,7 @@ const char *pn_tmpdir_path(const char *name)
 {
     static char path[4][160];
     static int i;
+    assert_true(dir[0]); /* pn_tmpdir_setup has been called */
     i = (i + 1) % 4;
     snprintf(path[i], sizeof path[i], "%s/%s", dir, name);
     return path[i];

@@ -16,7 +16,7 @@ enum {
     N_STATE = 20,
     PROMPT = 40,
     N_TURN = 40,
-    MAX_S = 200 /* what waits for the disk waits for ever: the test is ended then */
+    MAX_S = 1000 /* what waits for the disk waits for ever: the test is ended then */
 };
 
 /* --- a disk that can be held ------------------------------------------------------------------ */

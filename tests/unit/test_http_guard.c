@@ -203,7 +203,7 @@ static void test_bad_options(void **state)
 static void expect(http_run *r, const char *request, int status, const char *has, const char *lacks)
 {
     pn_buf in = { 0 };
-    const int got = http_run_ask(r, request, strlen(request), 5, &in);
+    const int got = http_run_ask(r, request, strlen(request), &in);
     const char *const text = pn_buf_cstr(&in);
     if (got != status || (has && !strstr(text, has)) || (lacks && strcasestr(text, lacks)))
         fail_msg("%s\nis answered\n%s", request, text);

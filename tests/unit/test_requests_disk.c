@@ -16,7 +16,7 @@ enum {
     LONG = 3,     /* of the requests: 290 tokens */
     WRITER = 1,   /* writes 12 */
     N_TOK = 3000, /* of prompts whose pages take more than a state */
-    MAX_S = 200   /* what waits for the disk waits for ever: the test is ended then */
+    MAX_S = 1000  /* what waits for the disk waits for ever: the test is ended then */
 };
 
 /* --- a disk that can be held ------------------------------------------------------------------ */
