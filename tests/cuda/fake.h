@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -92,6 +93,7 @@ struct fake_event {
     int device;
     bool timed;
     int64_t recorded = 0, done = 0, tick = 0;
+    std::shared_ptr<fake_event> own; /* until it is destroyed; what stands in queues has it, too */
 };
 struct fake_op {
     const char *name;

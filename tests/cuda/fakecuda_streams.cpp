@@ -174,18 +174,19 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned)
         return CAPTURE_UNSUPPORTED;
     }
     const int64_t n = e->recorded;
-    fake_push(s, { "wait", [e, n] { return e->done >= n; }, [] {}, nullptr, 0 });
+    fake_push(s, { "wait", [own = e->own, n] { return own->done >= n; }, [] {}, nullptr, 0 });
     return 0;
 }
 
 CUresult cuEventCreate(CUevent *out, unsigned flags)
 {
     ENTER(fake_current, ALLOCATES);
-    fake_event *const e = new fake_event;
+    const auto e = std::make_shared<fake_event>();
+    e->own = e;
     e->device = fake_current;
     e->timed = !(flags & 2);
     fake_state.n_live++;
-    *out = (CUevent)e;
+    *out = (CUevent)e.get();
     return 0;
 }
 
@@ -194,7 +195,7 @@ CUresult cuEventDestroy_v2(CUevent event)
     const std::lock_guard<std::recursive_mutex> hold(fake_lock);
     fake_event *const e = (fake_event *)event;
     fake_run_until([e] { return e->done >= e->recorded; });
-    /* Waits that stand in queues keep its address: an event that has happened stays. */
+    const std::shared_ptr<fake_event> last = std::move(e->own);
     fake_state.n_live--;
     return 0;
 }
@@ -213,9 +214,9 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     const int64_t n = ++e->recorded;
     fake_push(s, { "event",
                    {},
-                   [e, n] {
-                       e->done = n;
-                       e->tick = fake_state.n_op;
+                   [own = e->own, n] {
+                       own->done = n;
+                       own->tick = fake_state.n_op;
                    },
                    nullptr,
                    0,

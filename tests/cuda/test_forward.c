@@ -175,13 +175,15 @@ static void test_combinations(void **state)
     }
 }
 
-/* Every placement in every order of the streams, with each KV type and architecture. */
+/* Every placement in every order of the streams, with each KV type and architecture. It takes
+ * minutes, so it says what is done. */
 static void all_placements(gpu_model *m, uint32_t unfused)
 {
     const int n_layer = n_layer_of(m);
+    int n = 0;
     for (int split = 0; split <= n_layer; split++)
         for (int n_cpu_moe = 0; n_cpu_moe <= n_layer; n_cpu_moe++)
-            for (int i = 0; i < 3 * PN_KV_COUNT * 2; i++)
+            for (int i = 0; i < 3 * PN_KV_COUNT * 2; i++, n++)
                 same(m, &(gpu_case){
                             .n_device = split ? 2 : 1,
                             .split = split,
@@ -191,6 +193,7 @@ static void all_placements(gpu_model *m, uint32_t unfused)
                             .kv_type = (pn_kv_type)(i / 3 % PN_KV_COUNT),
                             .sm = i / 3 / PN_KV_COUNT ? 37 : 90,
                         });
+    print_message("%d cases of %d layers, unfused 0x%x\n", n, n_layer, unfused & PN_FUSE_ALL);
 }
 
 /* SOAK=1: all placements of each model with all kernels fused, none, and each one apart; and every

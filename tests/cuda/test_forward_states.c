@@ -461,7 +461,7 @@ static void test_profile(void **state)
     double launches[2] = { 0 }, head_bytes = 0;
     for (; pn_exec_profile(r.ex, n, &s); n++) {
         for (int g = 0; g < 2; g++) {
-            char name[8];
+            char name[20];
             snprintf(name, sizeof name, "GPU %d ", g);
             launches[g] += strncmp(s.name, name, 6) == 0 ? s.launches : 0;
         }
