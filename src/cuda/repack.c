@@ -11,6 +11,15 @@ size_t fc_repack_bytes(pn_type type, size_t n, size_t n_row)
     return (size_t)pn_planes_of(type, (uint32_t)n, (uint32_t)n_row).bytes;
 }
 
+bool fc_repack_fits(pn_type type, size_t n, size_t n_row)
+{
+    const uint64_t piece = 16, n_piece_max = (uint64_t)1 << 32;
+    if (n > UINT32_MAX || n_row > UINT32_MAX)
+        return false;
+    const pn_planes p = pn_planes_of(type, (uint32_t)n, (uint32_t)n_row);
+    return p.high <= n_piece_max * piece; /* where the codes end; 0: there are none */
+}
+
 /* --- codes of a unit -------------------------------------------------------------------------- */
 
 /* The index of each value in a table of 16; of equal values the lowest. */

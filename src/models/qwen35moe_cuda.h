@@ -234,6 +234,8 @@ static inline bool pn_gpu_fuses(const pn_qwen35moe_gpu_pass *p, unsigned bit)
 /* Bytes on a device of each layer [n_layer] and of the head. kv_type: of the pages. */
 void pn_qwen35moe_layer_bytes(const pn_model *model, pn_kv_type kv_type, pn_layer_bytes *layers,
                               size_t *head);
+/* PN_ERR_LIMIT names a matrix that is too large for kernels, whatever memory a GPU has. */
+pn_status pn_qwen35moe_gpu_check_weights(const pn_qwen35moe *m, pn_err *err);
 /* An expert's matrices, one behind the other, as they are in a GPU's memory: their bytes, the same
  * written to dst, and where they are in a stack of them at w (a device address), mat_bytes from one
  * to the next. */

@@ -68,6 +68,23 @@ static pn_status plan_pinned(const pn_exec *ex, const pn_layer_bytes *layers, pn
     return PN_OK;
 }
 
+/* The blocks of a grid's second dimension: one for each token in some launches, in those of grouped
+ * experts one for each tile (matmul.c). */
+static pn_status check_batch(const pn_qwen35moe *m, size_t n_batch, pn_err *err)
+{
+    enum {
+        BLOCKS_MAX = 65535
+    };
+    const size_t n_tile_max = BLOCKS_MAX - (size_t)m->cfg.n_expert - 1;
+    const size_t by_tiles = n_tile_max * PN_MOE_TILE_COLS / ((size_t)m->cfg.n_expert_used + 1);
+    const size_t most = by_tiles < BLOCKS_MAX ? by_tiles : BLOCKS_MAX;
+    if (n_batch <= most)
+        return PN_OK;
+    return pn_fail(err, PN_ERR_LIMIT,
+                   "passes of %zu tokens: a GPU takes at most %zu of this model in one", n_batch,
+                   most);
+}
+
 /* Opens the GPUs and plans; layers is room for [n_layer]. */
 static pn_status open_and_plan(const pn_exec *ex, const pn_device_opts *opts,
                                pn_layer_bytes *layers, pn_gpus *gpus, pn_err *err)
@@ -90,6 +107,8 @@ static pn_status open_and_plan(const pn_exec *ex, const pn_device_opts *opts,
     };
     pn_qwen35moe_gpu_ws ws;
     PN_TRY(pn_gpus_open(gpus, opts, &in, err));
+    PN_TRY(pn_qwen35moe_gpu_check_weights(m, err));
+    PN_TRY(check_batch(m, (size_t)ex->n_batch, err));
     pn_qwen35moe_layer_bytes(ex->model, opts->kv_type, layers, &in.head);
     const size_t work = pn_qwen35moe_gpu_ws_divide(m, (size_t)ex->n_batch, n_ctx, 0, &ws);
     in.work[0] = in.work[1] = work;

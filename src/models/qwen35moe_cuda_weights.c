@@ -2,6 +2,7 @@
 #include "models/qwen35moe_cuda.h"
 
 #include "base/mem.h"
+#include "base/tensor_types.h"
 #include "cuda/repack.h"
 
 #include <string.h>
@@ -149,6 +150,33 @@ void pn_qwen35moe_layer_bytes(const pn_model *model, pn_kv_type kv_type, pn_laye
     const inventory v = list_head(m, &q);
     sum_bytes(&v, sums);
     *head = sums[TRUNK];
+}
+
+/* --- limits ----------------------------------------------------------------------------------- */
+
+static pn_status check_matrices(const inventory *v, pn_err *err)
+{
+    for (int i = 0; i < v->n_mat; i++) {
+        const pn_qweight *const w = v->mats[i].w;
+        if (!fc_repack_fits(w->type, w->n, w->n_row))
+            return pn_fail(err, PN_ERR_LIMIT,
+                           "%s: %zu rows of %zu %s are over 64 GiB; a GPU's kernels reach no more "
+                           "of a matrix",
+                           w->name, w->n_row, w->n, pn_tensor_type_name(w->type));
+    }
+    return PN_OK;
+}
+
+pn_status pn_qwen35moe_gpu_check_weights(const pn_qwen35moe *m, pn_err *err)
+{
+    pn_qwen35moe_gpu_layer nowhere;
+    pn_qwen35moe_gpu q;
+    for (int il = 0; il < m->cfg.n_layer; il++) {
+        const inventory v = list_layer(m, il, &nowhere);
+        PN_TRY(check_matrices(&v, err));
+    }
+    const inventory head = list_head(m, &q);
+    return check_matrices(&head, err);
 }
 
 /* --- upload ----------------------------------------------------------------------------------- */

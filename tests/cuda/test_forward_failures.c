@@ -201,6 +201,33 @@ static void test_wrong_options(void **state)
     gpu_rig_close(&r);
 }
 
+/* A card without bounds has its own: a launch's grid, and pieces of a matrix in 32 bits. */
+static void test_limits(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    pn_err err = { 0 };
+    gpu_case c = { .n_device = 1, .n_batch = 1 << 16 };
+    assert_int_equal(gpu_rig_try(&r, &gpu_small, &c, &err), PN_ERR_LIMIT);
+    says(&err, "passes of 65536 tokens: a GPU takes at most 65535");
+    gpu_rig_close(&r);
+    c.falls_back = true;
+    assert_int_equal(gpu_rig_try(&r, &gpu_small, &c, &err), PN_OK);
+    assert_null(pn_exec_gpus(r.ex));
+    gpu_rig_close(&r);
+
+    pn_qwen35moe m = *(const pn_qwen35moe *)gpu_small.model->impl;
+    assert_int_equal(pn_qwen35moe_gpu_check_weights(&m, &err), PN_OK);
+    m.output.type = PN_TYPE_Q8_0;
+    m.output.n = 1 << 16;
+    m.output.n_row = 1 << 20; /* of 64 bytes a unit: 64 GiB */
+    assert_int_equal(pn_qwen35moe_gpu_check_weights(&m, &err), PN_OK);
+    m.output.n_row++;
+    assert_int_equal(pn_qwen35moe_gpu_check_weights(&m, &err), PN_ERR_LIMIT);
+    says(&err, m.output.name);
+    says(&err, "64 GiB");
+}
+
 /* --- pinned memory ---------------------------------------------------------------------------- */
 
 static const gpu_case pinned_cases[] = {
@@ -375,11 +402,17 @@ static void test_turns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_there),         cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_out_of_memory),     cmocka_unit_test(test_device_falls_away),
-        cmocka_unit_test(test_scene_streams),     cmocka_unit_test(test_call_refused),
-        cmocka_unit_test(test_pinned_is_planned), cmocka_unit_test(test_not_pinned),
-        cmocka_unit_test(test_engine_goes_on),    cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_not_there),
+        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_device_falls_away),
+        cmocka_unit_test(test_scene_streams),
+        cmocka_unit_test(test_call_refused),
+        cmocka_unit_test(test_pinned_is_planned),
+        cmocka_unit_test(test_not_pinned),
+        cmocka_unit_test(test_engine_goes_on),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_limits),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, gpu_models_teardown);

@@ -250,11 +250,28 @@ static void test_size(void **state)
     }
 }
 
+/* The last matrix whose pieces of 16 bytes have numbers of 32 bits, and the first that has more. */
+static void test_fits(void **state)
+{
+    (void)state;
+    const size_t n = 1 << 16, n_unit = n / PN_UNIT;
+    for (uint32_t type = 0; type < PN_TYPE_COUNT; type++) {
+        if (!pn_type_get(type))
+            continue;
+        const uint32_t n_piece = pn_unit_layout_of(type).code_bytes / 16; /* of a unit */
+        const size_t n_row = n_piece ? ((size_t)1 << 32) / (n_unit * n_piece) : UINT32_MAX;
+        assert_true(fc_repack_fits((pn_type)type, n, n_row));
+        assert_false(fc_repack_fits((pn_type)type, n, n_row + 1));
+    }
+    assert_false(fc_repack_fits(PN_TYPE_F32, (size_t)UINT32_MAX + 1, 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loses_nothing),
         cmocka_unit_test(test_size),
+        cmocka_unit_test(test_fits),
     };
     return cmocka_run_group_tests_name("repack", tests, NULL, NULL);
 }
