@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +18,8 @@ pn_status pn_turns_init(pn_turns *t, const pn_device_opts *opts, pn_err *err)
         return PN_OK;
     t->lock_fd = open(opts->lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (t->lock_fd < 0)
-        return pn_fail(err, PN_ERR_IO, "%s: %s", opts->lock, strerror(errno));
+        return pn_fail(err, PN_ERR_IO, "the lock of the dies, \"%s\": %s", opts->lock,
+                       strerror(errno));
     return PN_OK;
 }
 
@@ -29,18 +31,63 @@ void pn_turns_clear(pn_turns *t)
     *t = (pn_turns){ 0 };
 }
 
+/* In a group of its own, so that Ctrl-C, which may only end an answer, does not end it halfway; with
+ * the signals as they are by default. */
+static int set_signals(posix_spawnattr_t *attr)
+{
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    int failed = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                                    POSIX_SPAWN_SETSIGDEF);
+    failed = failed ? failed : posix_spawnattr_setpgroup(attr, 0);
+    failed = failed ? failed : posix_spawnattr_setsigmask(attr, &none);
+    return failed ? failed : posix_spawnattr_setsigdefault(attr, &all);
+}
+
+/* It has no part in this program's own input and output: it reads nothing, and what it prints goes
+ * to the errors. */
+static int set_files(posix_spawn_file_actions_t *files)
+{
+    const int failed =
+        posix_spawn_file_actions_addopen(files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    return failed ? failed : posix_spawn_file_actions_adddup2(files, STDERR_FILENO, STDOUT_FILENO);
+}
+
+/* Starts argv[0]; returns an errno. */
+static int spawn(char *const argv[], pid_t *pid)
+{
+    char *no_environment[] = { NULL };
+    posix_spawnattr_t attr;
+    posix_spawn_file_actions_t files;
+    int failed = posix_spawnattr_init(&attr);
+    if (failed)
+        return failed;
+    failed = posix_spawn_file_actions_init(&files);
+    if (failed) {
+        posix_spawnattr_destroy(&attr);
+        return failed;
+    }
+    failed = set_signals(&attr);
+    failed = failed ? failed : set_files(&files);
+    failed = failed ? failed : posix_spawn(pid, argv[0], &files, &attr, argv, no_environment);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attr);
+    return failed;
+}
+
 /* Runs the command to its end, without a shell. */
 static pn_status run_command(const pn_turns *t, const char *what, int ordinal, pn_err *err)
 {
     if (!t->command)
         return PN_OK;
     char number[16], *argv[] = { (char *)t->command, (char *)what, number, NULL };
-    char *no_environment[] = { NULL };
     snprintf(number, sizeof number, "%d", ordinal);
     pid_t pid;
-    const int failed = posix_spawn(&pid, t->command, NULL, NULL, argv, no_environment);
+    const int failed = spawn(argv, &pid);
     if (failed)
-        return pn_fail(err, PN_ERR_IO, "%s: %s", t->command, strerror(failed));
+        return pn_fail(err, PN_ERR_IO, "the command of the dies, \"%s\": %s", t->command,
+                       strerror(failed));
     int status = 0;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)

@@ -11,7 +11,8 @@
 typedef struct pn_turns {
     bool is_on;
     int lock_fd;         /* -1: none */
-    const char *command; /* a program's path, run with "acquire N" and "release N"; NULL: none */
+    const char *command; /* a program's path, run with "acquire N" and "release N", apart from this
+                            program's input, output and signals; NULL: none */
     int at;              /* the ordinal that is acquired; -1: none */
     fc_stream *stream;   /* of its work; NULL: there is none yet */
 } pn_turns;

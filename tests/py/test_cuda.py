@@ -140,6 +140,27 @@ def test_the_whole_script_on_the_stand_in(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@on_standin
+def test_the_command_of_dies_that_take_turns(tmp_path):
+    """It has no part in what the program reads and writes, and Ctrl-C on the program is not for it;
+    where it fails, or the lock, the cause is named."""
+    def run(**more):
+        return subprocess.run([STANDIN / "pantheon", "logits", "-m", MODEL, "--device", "cuda", "--ctx", "512",
+                               "--tokens", "1,2", "-o", tmp_path / "out"], capture_output=True, text=True,
+                              input="not for it\n", env=standin_env(FAKECUDA_DEVICES="2", QWEN35_GPU_BARSWAP="1", **more))
+
+    swap = tmp_path / "swap"
+    swap.write_text("#!/bin/sh\necho \"$1 $2$(cat) $$ $(cut -d ' ' -f 5 /proc/$$/stat)\"\n")
+    swap.chmod(0o755)
+    plain, p = run(), run(QWEN35_GPU_BARSWAP_CMD=str(swap), QWEN35_GPU_BARSWAP_LOCK=str(tmp_path / "lock"))
+    assert plain.returncode == p.returncode == 0 and p.stdout == plain.stdout, p.stderr
+    said = re.findall(r"^(acquire|release) ([01]) (\d+) (\d+)$", p.stderr, re.M)
+    assert len(said) >= 8 and all(pid == group for _, _, pid, group in said), p.stderr
+    for name, what in ("CMD", "the command of the dies"), ("LOCK", "the lock of the dies"):
+        p = run(**{f"QWEN35_GPU_BARSWAP_{name}": ""})
+        assert p.returncode == 1 and f'{what}, "": No such file or directory' in p.stderr, p.stderr
+
+
 # --- the server on a GPU that fails
 
 
