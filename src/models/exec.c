@@ -92,8 +92,15 @@ void pn_exec_log(const pn_exec *ex, int level, const char *fmt, ...)
     ex->log(ex->log_ctx, level, line);
 }
 
+/* Whether an option makes no sense but on a GPU. */
+static bool counts_on_gpu(const pn_device_opts *opts)
+{
+    return opts->n_die || opts->n_cpu_moe || opts->vram_bytes || opts->expert_cache_bytes ||
+           opts->takes_turns;
+}
+
 /* GPUs as the options say. Where they are not insisted on, what keeps from them is said, and the
- * CPU computes; a machine without a driver is nothing to warn of. */
+ * CPU computes; a machine without a driver is nothing to warn of, unless a GPU is counted on. */
 static pn_status add_gpus(pn_exec *ex, const pn_device_opts *opts, pn_err *err)
 {
     pn_err why = { 0 };
@@ -107,7 +114,7 @@ static pn_status add_gpus(pn_exec *ex, const pn_device_opts *opts, pn_err *err)
     if (st != PN_OK && (!ex->falls_back || st == PN_ERR_CANCELLED))
         return pn_fail(err, st, "%s", why.msg);
     if (st != PN_OK)
-        pn_exec_log(ex, has_driver ? 1 : 2, "%s; the CPU computes", why.msg);
+        pn_exec_log(ex, has_driver || counts_on_gpu(opts) ? 1 : 2, "%s; the CPU computes", why.msg);
     return PN_OK;
 }
 

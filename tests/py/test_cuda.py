@@ -36,6 +36,22 @@ def test_device_cuda_names_the_cause():
     assert any(cause in p.stderr for cause in ("no NVIDIA driver", "holds no code for GPUs"))
 
 
+@no_gpu
+@pytest.mark.parametrize("args, more, is_said", [
+    ([], {}, False),
+    (["-v"], {}, True),
+    (["--vram", "4G"], {}, True),
+    (["--n-cpu-moe", "2"], {}, True),
+    ([], {"QWEN35_GPU_SPLIT_LAYER": "2"}, True),
+])
+def test_the_cpu_serves(args, more, is_said):
+    """Without a GPU, and says so to whom counts on one."""
+    p = subprocess.run([PROGRAM, "run", "-m", MODEL, "-p", "x", "-n", "1", *args], capture_output=True, text=True,
+                       env=clean_env(**more))
+    assert p.returncode == 0 and p.stdout
+    assert ("; the CPU computes" in p.stderr) == is_said, p.stderr
+
+
 # --- the script
 
 
