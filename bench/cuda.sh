@@ -4,8 +4,9 @@
 # best, the kernels at the 35B's shapes, then a synthetic model of these shapes. Every stage has a time
 # limit and may fail alone. A table ends it, also when it is interrupted; status 1 where a stage failed.
 # Status 3: no GPU; the cause is printed. PROGRAM: build/pantheon after `make cuda`, with card-bits and
-# card-kernels beside it. FOLDER: for the model (20 GB), /tmp.
-# PN_LAYERS=n: a model of fewer layers, for cards with less memory or time. PN_SECONDS=n: in all.
+# card-kernels beside it. FOLDER: for the model (22 GB), /tmp.
+# PN_QUANT=q3_k_m: another mix than q4_k_m, as for two dies of a K80. PN_LAYERS=n: a model of fewer
+# layers, for cards with less memory or time. PN_SECONDS=n: in all.
 # PN_DRY=1: the same stages at sizes for the stand-in of the tests (docs/CUDA.md), in a minute; without
 # NVIDIA's checkers, which need a card. PN_SANITIZER=FILE: compute-sanitizer, where it is not found.
 set -u
@@ -110,16 +111,17 @@ step=$work/step
 # --- sizes
 if [ -n "${PN_DRY:-}" ]; then
     export SMALL=1
-    n_token=5 batches="1 3" masks="0 8" kv_types=q8_0
+    n_token=5 n_long=9 batches="1 3" masks="0 8" kv_types=q8_0
     preset="--preset tiny --layers 4" depths="0 4 140" prompts="9 17 33" n_predict=2 repeat=1 ctx=256
     some_bits=qmv_tail
 else
-    n_token=48 batches="1 5 16" masks="0 1 2 4 8 16 32 64 128 256" kv_types="f32 q8_0"
+    n_token=48 n_long=1500 batches="1 5 16" masks="0 1 2 4 8 16 32 64 128 256 512 1024 2048" kv_types="f32 q8_0"
     preset="--preset 35b-a3b${PN_LAYERS:+ --layers $PN_LAYERS}"
     depths="0 4096 32768" prompts="512 2048 8192" n_predict=64 repeat=3 ctx=33024
     some_bits=
 fi
 tokens=$(seq -s , 10 $((9 + n_token)))
+long=$(seq -s , 10 $((9 + n_long))) # on two GPUs: in micro-batches
 [ -n "${PN_DRY:-}$sanitizer" ] || sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer \
     "$root/build/cuda/sanitizer/compute-sanitizer" 2>/dev/null | head -n 1)
 
@@ -149,12 +151,22 @@ for kv in $kv_types; do
     stage "bits: $kv" 30 sh "$step" same_bits --kv-type "$kv"
 done
 
+stage "CPU: a long prompt" 30 env tokens="$long" sh "$step" logits cpu "$work/cpu"
+stage "bits: a long prompt" 30 env tokens="$long" sh "$step" same_bits
+if run 30 env QWEN35_GPU_DIE_B=1 sh "$step" logits cuda "$work/gpu" || ! grep -q "there is no device 1" "$work/out"; then
+    stage "bits: two GPUs, long" 30 env QWEN35_GPU_DIE_B=1 tokens="$long" sh "$step" same_bits
+    stage "CPU: as before" 30 sh "$step" logits cpu "$work/cpu"
+    for batch in $batches; do
+        stage "bits: two GPUs, batch $batch" 30 env QWEN35_GPU_DIE_B=1 sh "$step" same_bits --batch "$batch"
+    done
+fi
+
 # --- NVIDIA's checkers
 if [ -n "$sanitizer" ]; then
     for tool in memcheck racecheck; do
-        stage "$tool: kernels" 60 env ONLY=tail sh "$step" clean $tool "$beside/card-bits"
+        stage "$tool: kernels" 40 env ONLY=tail sh "$step" clean $tool "$beside/card-bits"
         for batch in 1 16; do
-            stage "$tool: batch $batch" 60 sh "$step" clean $tool "$program" logits -m "$tiny" --device cuda \
+            stage "$tool: batch $batch" 20 sh "$step" clean $tool "$program" logits -m "$tiny" --device cuda \
                 -o "$work/gpu" --tokens 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17 --batch $batch
         done
     done
@@ -167,7 +179,7 @@ lines "the card at best" 60 env ONLY=limits "$beside/card-kernels"
 for kernels in products experts delta attention; do
     lines "kernels: $kernels" 90 env ONLY=$kernels "$beside/card-kernels"
 done
-stage "synthetic model" 150 "$program" synth $preset --quant q4_k_m -o "$work/model.gguf"
+stage "synthetic model" 150 "$program" synth $preset --quant "${PN_QUANT:-q4_k_m}" -o "$work/model.gguf"
 stage plan 30 "$program" logits --device cuda --plan -m "$work/model.gguf" --tokens 1 -o "$work/gpu"
 for depth in $depths; do
     stage "decode at $depth" 90 sh "$step" speed decode -p 0 -n $n_predict -r $repeat -d "$depth" --ctx $ctx

@@ -123,6 +123,25 @@ def test_the_checkers_verdicts(tmp_path):
     assert p.returncode == 1
 
 
+def test_bits_that_differ_fail_the_script(tmp_path):
+    """A GPU whose logits are not the CPU's: each such stage says so, and the status does."""
+    device = LOGITS.replace("echo logits", 'echo "$device"').replace("; shift", '; [ "$1" != --device ] || device=$2; shift')
+    program = programs(tmp_path / "bin", device)
+    (tmp_path / "work").mkdir()
+    p = script(tmp_path / "work", program, clean_env(PN_DRY="1"))
+    out, _ = p.communicate(timeout=60)
+    bits = re.findall(r"^bits: (?!every kernel).*", out[out.rindex("\n\n"):], re.M)
+    assert p.returncode == 1 and len(bits) >= 10
+    assert all(re.search(r" FAILED: .*cpu .*gpu differ", line) for line in bits), out
+
+
+def test_the_script_has_every_fused_kernel():
+    header = (ROOT / "src/models/qwen35moe_cuda.h").read_text()
+    n_bit = int(re.search(r"PN_FUSE_ALL = \(1 << (\d+)\) - 1", header).group(1))
+    masks = re.findall(r'masks="([\d ]+)"', (ROOT / "bench/cuda.sh").read_text())[-1]
+    assert masks.split() == ["0", *(str(1 << i) for i in range(n_bit))]
+
+
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_script_prints_its_table(tmp_path, by):
     program = programs(tmp_path / "bin", LOGITS, bits=f"echo $$ >{tmp_path}/pid; exec sleep 1000")
@@ -142,11 +161,12 @@ def test_an_interrupted_script_prints_its_table(tmp_path, by):
 @on_standin
 def test_the_whole_script_on_the_stand_in(tmp_path):
     """Every stage, at small sizes: the script that a card is lent for is known to work before."""
-    p = script(tmp_path, STANDIN / "pantheon", standin_env(PN_DRY="1"))
+    p = script(tmp_path, STANDIN / "pantheon", standin_env(PN_DRY="1", FAKECUDA_DEVICES="2"))
     out, err = p.communicate(timeout=600)
     assert p.returncode == 0 and "FAILED" not in out, out + err
     table = out[out.rindex("\n\n"):]
     for stage in ("bits: every kernel's tests", "bits: one pass", "bits: QWEN35_FUSE=8", "bits: q8_0",
+                  "bits: a long prompt", "bits: two GPUs, long", "bits: two GPUs, batch 3",
                   "memcheck, racecheck", "the card at best", "kernels: products", "kernels: experts",
                   "kernels: delta", "kernels: attention", "plan", "decode at 140", "prefill 33", "stages of decode"):
         assert f"\n{stage} " in table, out
