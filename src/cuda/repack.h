@@ -8,8 +8,8 @@
  * very short rows. Matrices of a stack follow one another without gaps. */
 size_t fc_repack_bytes(pn_type type, size_t n, size_t n_row);
 
-/* Whether kernels reach all of one: they number its pieces of 16 bytes of codes by 32 bits, so those
- * are 64 GiB at most. Floats know no such limit. */
+/* Whether kernels reach all of one: they number its pieces of 16 bytes of codes by 32 bits, so
+ * those are 64 GiB at most. Floats know no such limit. */
 bool fc_repack_fits(pn_type type, size_t n, size_t n_row);
 
 /* Writes rows [row0, row1) of matrix i_mat of w into dst, the place of the whole matrix

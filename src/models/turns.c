@@ -31,8 +31,8 @@ void pn_turns_clear(pn_turns *t)
     *t = (pn_turns){ 0 };
 }
 
-/* In a group of its own, so that Ctrl-C, which may only end an answer, does not end it halfway; with
- * the signals as they are by default. */
+/* In a group of its own, so that Ctrl-C, which may only end an answer, does not end it halfway;
+ * with the signals as they are by default. */
 static int set_signals(posix_spawnattr_t *attr)
 {
     sigset_t none, all;
