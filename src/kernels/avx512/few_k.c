@@ -253,6 +253,7 @@ PN_INLINE void few(pn_format_k f, const void *w, size_t row_bytes, size_t n_row,
                    const void *const *x, float *const *y, size_t n_col, size_t n, pn_prep_k *prep)
 {
     columns_k t = { .x = x, .prep = prep, .n_col = n_col, .n_step = n / PN_QK };
+    const size_t each = (n_col + 4 * t.n_step - 1) / (4 * t.n_step); /* lines asked for at a time */
     begin(f, w, (n_row < 16 ? n_row : 16) * row_bytes, x, n_col, t.n_step, prep);
     for (size_t r0 = 0; r0 < n_row; r0 += 16) {
         const size_t nr = n_row - r0 < 16 ? n_row - r0 : 16;
@@ -261,10 +262,9 @@ PN_INLINE void few(pn_format_k f, const void *w, size_t row_bytes, size_t n_row,
         for (size_t i = 0; i < 16; i++)
             row[i] = (const uint8_t *)w + (r0 + (i < nr ? i : nr - 1)) * row_bytes;
         const uint8_t *ahead = (const uint8_t *)w + (r0 + 16) * row_bytes;
-        for (size_t j = 0; j < n_col; j++) {
+        for (size_t j = 0; j < n_col; j++)
             t.acc[j] = _mm512_setzero_ps();
-            _mm_prefetch((const char *)(y[j] + r0), _MM_HINT_T0); /* to be stored to */
-        }
+        size_t j_store = 0; /* up to where the lines to be stored to were asked for */
         for (size_t ib = 0; ib < t.n_step; ib++) {
             pn_head_k h;
             pn_carry_k carry;
@@ -273,6 +273,8 @@ PN_INLINE void few(pn_format_k f, const void *w, size_t row_bytes, size_t n_row,
             for (int c = 0; c < 4; c++) {
                 prefetch(ahead, ahead_bytes(f));
                 ahead += ahead_bytes(f);
+                for (; j_store < n_col && j_store < (4 * ib + (size_t)c + 1) * each; j_store++)
+                    _mm_prefetch((const char *)(y[j_store] + r0), _MM_HINT_T0);
                 quarter(f, row, ib * f.block_bytes, c, &h, &carry, ib, &t);
             }
             float_step(f, &h, ib, &t);
