@@ -194,7 +194,7 @@ void run_early(const char *kernel, const void *args, size_t args_bytes, extent g
                     fail("%s writes before it has waited", kernel);
                     break;
                 }
-            memcpy(h.first, h.second.data(), h.second.size());
+            std::copy(h.second.begin(), h.second.end(), h.first); /* of none, too */
         }
         held.clear();
     };
