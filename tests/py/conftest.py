@@ -6,6 +6,7 @@ import pathlib
 import resource
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -25,6 +26,21 @@ def clean_env(**more):
            if not k.startswith(("PANTHEON", "QWEN35_")) and k not in ("NO_COLOR", "XDG_STATE_HOME", "XDG_CACHE_HOME")}
     leaks = f"suppressions={ROOT}/tests/py/lsan.supp:print_suppressions=0"
     return env | {"TERM": "xterm", "LC_ALL": "C.UTF-8", "LSAN_OPTIONS": leaks} | more
+
+
+def wait_until(holds, what="", limit_s=60):
+    """Waits for what comes soon: a minute, since the machine may be busy."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, what or "it did not come"
+        time.sleep(0.02)
+
+
+def cpu_s(pid):
+    """Processor time of a process: what has a limit where a busy machine must not break it."""
+    with open(f"/proc/{pid}/stat") as f:
+        user, system = f.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 class Result:

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from conftest import MODEL, PROGRAM, clean_env
+from conftest import MODEL, PROGRAM, clean_env, cpu_s
 
 START_S = 60  # sanitizers and a busy machine
 
@@ -77,6 +77,9 @@ class Server:
         found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
         assert found, f"{name} is not in:\n{text}"
         return float(found[1])
+
+    def cpu_s(self):
+        return cpu_s(self.process.pid)
 
     def stop(self, by=signal.SIGTERM, rc=0):
         """Ends it, which must succeed; what sanitizers say counts."""

@@ -9,7 +9,7 @@ import termios
 import time
 
 import pytest
-from conftest import MODEL, PROGRAM, clean_env, pantheon
+from conftest import MODEL, PROGRAM, clean_env, pantheon, wait_until
 
 PROMPT = rb"> (\x1b\[[0-9;?]*[a-zA-Z])*$"
 FIGURES = rb"\[\d+ tokens read.*?\]\r\n"
@@ -258,6 +258,7 @@ def test_a_killed_chat_goes_on_the_next_day(chat, tmp_path):
     c = chat("--temp", "0", "--system", "You are brief." * 10)
     assert b"/resume" not in c.prompt()
     c.ask("What is the capital of France?")
+    wait_until(lambda: any((tmp_path / "pantheon/states").glob("*.pnstate")))
     c.kill()
     path = tmp_path / "pantheon/chat.json"
     assert path.stat().st_mode & 0o077 == 0

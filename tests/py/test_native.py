@@ -257,7 +257,7 @@ def test_saving_beside_answers(slot_server):
 
     def disturb():
         n = 0
-        while not stop.is_set():
+        while not n or not stop.is_set():
             s.ask("/slots/0?action=save", {"filename": "d"})
             s.ask("/slots/0?action=erase", {})
             s.ask("/slots/0?action=restore", {"filename": "d"})

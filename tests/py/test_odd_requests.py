@@ -1,7 +1,6 @@
 """Numbers out of range, of other types and beyond all, and deep nesting, at the endpoints that have fields of their own: each is
 a 400 that names the field, or has an effect that is documented, and the server goes on."""
 import json
-import time
 
 import pytest
 
@@ -58,15 +57,15 @@ def test_ollama_numbers(small, field):
                                   "/api/chat", "/api/generate", "/api/show"])
 def test_deep_nesting(small, path):
     deep = b'{"unknown": ' + b"[" * 10000 + b"]" * 10000 + b"}"
-    began = time.monotonic()
+    began = small.cpu_s()
     answer = small.post(path, deep)
-    assert answer.status == 400 and b"deep" in answer.data and time.monotonic() - began < 2
+    assert answer.status == 400 and b"deep" in answer.data and small.cpu_s() - began < 2
 
 
 @pytest.mark.parametrize("item", ["0,", "[],", '{"a":1},'])
 def test_many_items(small, item):
     """What a body may become in memory has a limit, and a request that reaches it holds nobody up."""
     body = '{"unknown": [%s0], "messages": [{"role": "user", "content": "a"}]}' % (item * (1 << 20))
-    began = time.monotonic()
+    began = small.cpu_s()
     answer = small.post("/v1/chat/completions", body.encode())
-    assert answer.status == 400 and b"items" in answer.data and time.monotonic() - began < 4
+    assert answer.status == 400 and b"items" in answer.data and small.cpu_s() - began < 4

@@ -2,11 +2,10 @@
 import json
 import math
 import os
-import time
 
 import openai
 import pytest
-from conftest import IS_SANITIZED
+from conftest import IS_SANITIZED, wait_until
 from serving import Server
 
 TOOL = {"type": "function", "function": {  # one that the tiny model knows
@@ -327,11 +326,11 @@ def test_hostile_numbers(server):
     for number in ("9223372036854775808", "1e999", "NaN", "-Infinity", "0x10", "01"):
         body = f'{{"messages": [{{"role": "user", "content": "x"}}], "max_tokens": {number}}}'.encode()
         assert server.ask("/v1/chat/completions", body, 400)["error"]["message"]
-    begin = time.monotonic()
+    begin = server.cpu_s()
     for deep in (b'{"messages": ' + b"[" * 10000 + b"]" * 10000 + b"}",
                  b'{"messages": [{"role": "user", "content": "x"}], "foo": ' + b"[" * 10000 + b"]" * 10000 + b"}"):
         assert server.ask("/v1/chat/completions", deep, 400)["error"]["message"]
-    assert time.monotonic() - begin < 5
+    assert server.cpu_s() - begin < 5
     assert server.get("/health").status == 200
 
 
@@ -341,10 +340,7 @@ def test_leaving(client, server):
     for _ in range(3):
         next(stream)
     stream.close()
-    end = time.monotonic() + 30
-    while server.metric("pantheon:num_requests_running") > 0:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: not server.metric("pantheon:num_requests_running"))
     assert chat(client, body=QUIET).choices[0].message.content
 
 
