@@ -73,6 +73,12 @@ static bool drop_stopped(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
     return true;
 }
 
+/* What the parts that left are told; a failure's cause stays. */
+static pn_status stopped(const pn_qwen35moe_gpu_pass *p, int il)
+{
+    return pn_fail(p->st == PN_OK ? p->err : NULL, PN_ERR_CANCELLED, "stopped before layer %d", il);
+}
+
 void pn_gpu_keep_near(pn_qwen35moe_gpu_pass *p, int il)
 {
     if (p->c.n_tok <= AHEAD_TOKENS || p->st != PN_OK)
@@ -243,7 +249,7 @@ static pn_status run_layers(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
     for (int il = 0; il < p->c.m->cfg.n_layer && p->st == PN_OK; il++) {
         pn_gpu_keep_near(p, il);
         if (drop_stopped(p, batch))
-            st = pn_fail(p->err, PN_ERR_CANCELLED, "stopped before layer %d", il);
+            st = stopped(p, il);
         if (!p->c.n_part)
             return st;
         pn_gpu_move_to(p, place_of(p, il)->gpu, false);
@@ -270,7 +276,7 @@ static pn_status run_short(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
 {
     pn_status st = PN_OK;
     if (drop_stopped(p, batch))
-        st = pn_fail(p->err, PN_ERR_CANCELLED, "stopped before layer 0");
+        st = stopped(p, 0);
     if (!p->c.n_part || p->st != PN_OK)
         return st;
     pn_gpu_run_recorded(p, compute);

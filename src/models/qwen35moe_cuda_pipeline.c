@@ -178,5 +178,7 @@ pn_status pn_gpu_run_pipeline(pn_qwen35moe_gpu_pass *p, const pn_batch *batch)
             p->st = fc_stream_sync(p->q->gpus.stream[g], p->err);
     p->c.parts = batch->parts;
     p->c.n_part = is_stopped ? 0 : 1;
-    return is_stopped ? pn_fail(p->err, PN_ERR_CANCELLED, "stopped within a prompt") : PN_OK;
+    if (!is_stopped || p->st != PN_OK) /* whose cause is in p->err */
+        return PN_OK;
+    return pn_fail(p->err, PN_ERR_CANCELLED, "stopped within a prompt");
 }

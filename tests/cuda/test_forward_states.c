@@ -121,6 +121,7 @@ typedef struct scene {
     float *y[N_PART];
     int n_part, n_now[N_PART]; /* sequences, and what a pass gives each */
     int stop_part, stop_layer, n_asked;
+    bool refuses; /* the driver's call behind the stop fails */
 } scene;
 
 /* Where each sequence stands, what a pass of many tokens gives it; of different KV types. A short
@@ -155,7 +156,10 @@ static void scene_close(scene *t)
 static bool stop_one(void *ctx, int i_part)
 {
     scene *const t = ctx;
-    return i_part == t->stop_part && t->n_asked++ == t->stop_layer;
+    const bool is_stopped = i_part == t->stop_part && t->n_asked++ == t->stop_layer;
+    if (is_stopped && t->refuses)
+        gpu_refuse(0);
+    return is_stopped;
 }
 
 static pn_status scene_pass(scene *t, pn_err *err)
@@ -266,6 +270,22 @@ static void test_stopped(void **state)
         }
         /* not recorded, so layer by layer */
         stop_at(&(gpu_case){ .n_device = 1, .profile = true }, true, 0, layer);
+    }
+}
+
+/* A pass that fails where one leaves it says why, not that it was stopped. */
+static void test_stopped_and_failed(void **state)
+{
+    (void)state;
+    for (int is_short = 0; is_short < 2; is_short++) {
+        scene t;
+        pn_err err = { 0 };
+        scene_open(&t, &one_gpu, is_short);
+        t.stop_part = 1;
+        t.refuses = true;
+        assert_int_equal(scene_pass(&t, &err), PN_ERR_IO);
+        assert_non_null(strstr(err.msg, "cuda: device 0"));
+        scene_close(&t);
     }
 }
 
@@ -516,13 +536,21 @@ static void test_profile_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_between_devices), cmocka_unit_test(test_snapshots),
-        cmocka_unit_test(test_saved),           cmocka_unit_test(test_executor_ends),
-        cmocka_unit_test(test_batches),         cmocka_unit_test(test_little_memory),
-        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_eviction),        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_recorded_types),  cmocka_unit_test(test_one_token),
-        cmocka_unit_test(test_request_comes),   cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_between_devices),
+        cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_saved),
+        cmocka_unit_test(test_executor_ends),
+        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_stopped_and_failed),
+        cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_recorded_types),
+        cmocka_unit_test(test_one_token),
+        cmocka_unit_test(test_request_comes),
+        cmocka_unit_test(test_profile),
         cmocka_unit_test(test_profile_counts),
     };
     cmocka_set_test_filter(getenv("ONLY"));

@@ -170,6 +170,29 @@ static void test_stopped(void **state)
     gpu_rig_close(&r);
 }
 
+static bool refuse_and_stop(void *ctx, int i_part)
+{
+    (void)ctx;
+    (void)i_part;
+    gpu_refuse(0);
+    return true;
+}
+
+/* A pass that fails where it is stopped says why. */
+static void test_stopped_and_failed(void **state)
+{
+    (void)state;
+    gpu_rig r;
+    const gpu_case c = of(1, 4);
+    pn_err err = { 0 };
+    gpu_rig_open(&r, &gpu_small, &c);
+    assert_int_equal(pass(&r, 1, gpu_logits(&r), refuse_and_stop, NULL, &err), PN_ERR_IO);
+    assert_non_null(strstr(err.msg, "cuda: device 0"));
+    pn_state_reset(r.state);
+    gpu_feed(&r, N_PROMPT);
+    gpu_rig_close(&r);
+}
+
 /* Tokens of a micro-batch that pay: few are not cut. */
 static void test_sizes(void **state)
 {
@@ -222,8 +245,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),    cmocka_unit_test(test_positions),
         cmocka_unit_test(test_logits),  cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_stopped), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_stopped), cmocka_unit_test(test_stopped_and_failed),
+        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_refused),
     };
     cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, setup, gpu_models_teardown);
