@@ -123,11 +123,14 @@ static void test_kill(void **state)
         const pid_t child = fork();
         if (child == 0) {
             pn_store *const s = store_open(dir, max, 1, NULL);
+            int32_t ids[ALL];
             srand((unsigned)round);
+            made_ids(ids, 0, rand() % 8 * 100, rand() % 3);
+            pn_store_put(s, ids, made_snapshot(ids, ALL / 2), PN_STORE_NEW, NULL);
+            pn_store_flush(s); /* however slow the disk is, there is something to be found */
             if (write(ready[1], "x", 1) != 1)
                 _exit(1);
             for (;;) {
-                int32_t ids[ALL];
                 made_ids(ids, 0, rand() % 8 * 100, rand() % 3);
                 const size_t n = (size_t)(rand() % ALL) + 1;
                 if (rand() % 4)
