@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum {
+    LINE = 64,
     PEAK_ITER = 1 << 13, /* rounds of one item: some 0.05 ms */
     PEAK_ITEMS = 256
 };
@@ -17,20 +18,33 @@ struct pn_reader {
     uint64_t sums[PN_POOL_MAX_THREADS * 8]; /* one cache line a thread: keeps the loads alive */
 };
 
-/* Items: pieces. Eight sums, so that the loads of a line do not wait for each other. */
+/* A register of every level. Eight words in an array gcc keeps in memory: 28 GB/s of a Zen 4 core,
+ * even from its caches, which is less than it reads. */
+typedef uint64_t words __attribute__((vector_size(16)));
+
+static inline words read_words(const char *p)
+{
+    words v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Items: pieces. Four sums, so that the loads of a line do not wait for each other. */
 static void read_pieces(void *ctx, size_t i0, size_t i1, int ith)
 {
     pn_reader *const r = ctx;
-    uint64_t s[8] = { 0 };
-    for (size_t i = i0; i < i1; i++)
-        for (size_t at = 0; at + sizeof s <= r->pieces[i].len; at += sizeof s) {
-            uint64_t v[8];
-            memcpy(v, r->pieces[i].ptr + at, sizeof v);
-            for (int k = 0; k < 8; k++)
-                s[k] += v[k];
+    words s0 = { 0 }, s1 = s0, s2 = s0, s3 = s0;
+    for (size_t i = i0; i < i1; i++) {
+        const char *const end = r->pieces[i].ptr + r->pieces[i].len / LINE * LINE;
+        for (const char *p = r->pieces[i].ptr; p < end; p += LINE) {
+            s0 += read_words(p);
+            s1 += read_words(p + 16);
+            s2 += read_words(p + 32);
+            s3 += read_words(p + 48);
         }
-    for (int k = 0; k < 8; k++)
-        r->sums[ith * 8] += s[k];
+    }
+    const words sum = s0 + s1 + s2 + s3;
+    r->sums[ith * 8] += sum[0] + sum[1];
 }
 
 pn_reader *pn_reader_new(pn_pool *pool, const pn_span *pieces, size_t n_piece)
